@@ -166,8 +166,7 @@ class BrokerController:
         with stopping.part("the ports"):
             server.stop_listening()
             self._close_ha_port()
-        if turn.failure is not None:  # work for messages of that turn is unfinished
-            tables.store.fail("the end of a turn", turn.failure)
+        _fail_with_turn(tables)
         self._await_disk()
         with stopping.part("the store"):
             await tables.store.close()
@@ -202,7 +201,8 @@ class BrokerController:
                     finally:
                         self._await_disk()
                     background.cancel_scope.cancel()
-            persist_tables(tables, stopping)
+            _fail_with_turn(tables)
+            await persist_tables(tables, stopping)
             store_nursery.cancel_scope.cancel()
 
     @staticmethod
@@ -340,6 +340,13 @@ class BrokerController:
             self.port = port
             return
         raise StartError(f"no free ports found in {FREE_PORT_TRIES} tries", ExitCode.FAILED)
+
+
+def _fail_with_turn(tables: Tables) -> None:
+    """Fail the store if the end of a turn failed: work for messages of that turn is unfinished."""
+    failure = tables.surroundings.turn.failure
+    if failure is not None:
+        tables.store.fail("the end of a turn", failure)
 
 
 async def _cancel_when(asked: trio.Event, scope: trio.CancelScope) -> None:

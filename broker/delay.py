@@ -5,7 +5,8 @@ Each delay level is one queue, and its messages fall due in the order in which t
 waits for one thing: the due time of the next message, or the queue's watermark if there is none. Pending messages cost
 nothing, and nothing is polled while nothing is pending.
 
-    delayOffset.json   level -> queue offset of the next message to deliver; written every few seconds and at stop
+    delayOffset.json   level -> queue offset of the next message to deliver; written every few seconds and at stop,
+                       after what it passes is on disk
     everything else    is in the log: after a restart delivery continues at the stored offsets, and delivers again
                        whatever they did not cover
 
@@ -27,6 +28,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
@@ -59,10 +61,19 @@ class DelayOffsets:
     entry for each level of messageDelayLevel, and the entries for other levels that the file contained.
     """
 
-    def __init__(self, file: TableFile | None = None) -> None:
+    def __init__(
+        self,
+        file: TableFile | None = None,
+        *,
+        covered: Covered | None = None,
+        offload: Offload = trio.to_thread.run_sync,
+    ) -> None:
+        """`covered` as in WriteBehind: an offset passes what was delivered, so that must be on disk before the file,
+        which `offload` writes."""
+        self._offload = offload
         self._file = file if file is not None else NoFile()
         self._offsets: dict[int, int] = {}
-        self._dirty = False
+        self._writer = WriteBehind(self._file, lambda: [self.wrapper().encode_pretty()], covered=covered)
 
     def get(self, level: int) -> int:
         """Return the offset of a level, 0 if nothing was ever delivered from it."""
@@ -71,7 +82,7 @@ class DelayOffsets:
     def set(self, level: int, queue_offset: int) -> None:
         if self._offsets.get(level) != queue_offset:
             self._offsets[level] = queue_offset
-            self._dirty = True
+            self._writer.mark()
 
     def items(self) -> Iterator[tuple[int, int]]:
         """Return pairs of level and offset, lowest level first."""
@@ -81,7 +92,7 @@ class DelayOffsets:
         """Replace the offsets by those of the master (SlaveSynchronize)."""
         if wrapper.offset_table != self._offsets:
             self._offsets = dict(wrapper.offset_table)
-            self._dirty = True
+            self._writer.mark()
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
         """Return the table as it is sent (GET_ALL_DELAY_OFFSET) and persisted."""
@@ -92,15 +103,11 @@ class DelayOffsets:
         loaded = self._file.load(decoder(DelayOffsetSerializeWrapper))
         if loaded is not None:
             self._offsets = dict(loaded.offset_table)
-        self._dirty = False
 
-    def persist(self) -> bool:
-        """Write the file if an offset moved since the last write. Return True if it was written. Raises OSError."""
-        if not self._dirty:
-            return False
-        self._file.save(self.wrapper().encode_pretty().decode())
-        self._dirty = False
-        return True
+    async def persist(self) -> bool:
+        """Write the file if an offset moved since the last write, after what it speaks of is on disk. Return True if it
+        was written. Raises OSError."""
+        return await self._writer.save_offloaded(self._offload)
 
 
 class DelayedDelivery:
@@ -147,18 +154,15 @@ class DelayedDelivery:
         return soonest
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Deliver until cancelled; the store must be loaded. At the end the offsets are written."""
+        """Deliver until cancelled; the store must be loaded. Whoever stops it writes the offsets for the last time."""
         self._offsets.load()
         for level in range(1, self._levels.max_level + 1):
             self._correct(level)
-        try:
-            async with trio.open_nursery() as nursery:
-                for level in range(1, self._levels.max_level + 1):
-                    nursery.start_soon(self._serve, level)
-                nursery.start_soon(self._persist_now_and_then)
-                task_status.started()
-        finally:
-            self._persist()
+        async with trio.open_nursery() as nursery:
+            for level in range(1, self._levels.max_level + 1):
+                nursery.start_soon(self._serve, level)
+            nursery.start_soon(self._persist_now_and_then)
+            task_status.started()
 
     # -- one level ---------------------------------------------------------------------------------------------------
 
@@ -286,13 +290,10 @@ class DelayedDelivery:
     async def _persist_now_and_then(self) -> None:
         while True:
             await trio.sleep(self._configuration.store.flush_delay_offset_interval_ms / 1000)
-            self._persist()
-
-    def _persist(self) -> None:
-        try:
-            self._offsets.persist()
-        except OSError as error:
-            log.error("delay offsets cannot be written; the next write tries again", error=str(error))
+            try:
+                await self._offsets.persist()
+            except OSError as error:
+                log.error("delay offsets cannot be written; the next write tries again", error=str(error))
 
 
 class _Delivery(PendingPut):

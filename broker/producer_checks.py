@@ -20,7 +20,7 @@ import trio
 from triomq.broker.configuration import Configuration
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import CheckRules, CheckRun, HalfMessage, Kind
-from triomq.broker.transactions import CheckListener, TransactionStore
+from triomq.broker.transaction_interfaces import CheckListener, TransactionStore
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs

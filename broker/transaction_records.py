@@ -6,10 +6,14 @@ half message needs no further check". Its flag, which RocketMQ leaves 0, says wh
      8  committed
     12  rolled back
      4  undecided: discarded, or put back; then TRAN_COPY_QUEUE_OFFSET is the queue offset of the copy
+
+A record that replaces a half message names the record that it replaces: a real message in its header
+(preparedTransactionOffset), a copy in TRAN_REPLACES_OFFSET. The op message that says the same follows it directly.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -22,7 +26,7 @@ from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import RecordFields, read_fields
-from triomq.protocol.system_topics import TRANS_OP_HALF_TOPIC
+from triomq.protocol.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from triomq.store.results import MessageToStore
 
 log = structlog.get_logger("triomq.broker.transactions")
@@ -34,6 +38,7 @@ MAX_DIGITS: Final = 19
 COMMITTED_FLAG: Final = sys_flag.TRANSACTION_COMMIT
 ROLLED_BACK_FLAG: Final = sys_flag.TRANSACTION_ROLLBACK
 UNDECIDED_FLAG: Final = sys_flag.TRANSACTION_PREPARED
+_COPIES: Final = (TRANS_HALF_TOPIC.encode(), TRANS_CHECK_MAX_TIME_TOPIC.encode())
 _FLAGS: Final = {COMMITTED: COMMITTED_FLAG, ROLLED_BACK: ROLLED_BACK_FLAG}
 _STATES: Final = {COMMITTED_FLAG: COMMITTED, ROLLED_BACK_FLAG: ROLLED_BACK, UNDECIDED_FLAG: DISCARDED}
 _PROPERTIES: Final = property_text.encode({names.WAIT: "true", names.TAGS: OP_TAG})
@@ -77,8 +82,40 @@ def half_message(data: bytes, record: RecordFields) -> HalfMessage:
         sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
         body=data[record.body_at : record.body_at + record.body_length],
-        properties=property_text.parse_bytes(record.properties),
+        properties=_without_replaced(property_text.parse_bytes(record.properties)),
     )
+
+
+def _without_replaced(properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties of the message itself. What its record replaces is a matter of that record."""
+    properties.pop(names.TRANSACTION_REPLACES, None)
+    return properties
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A record stands in the place of the half message at this physical offset; `state` as in transaction_ends."""
+
+    physical_offset: int
+    uniq_key: str | None
+    state: int
+
+
+def replacement_in(data: bytes) -> Replacement | None:
+    """Return what a record replaces, None if it replaces nothing or cannot be read."""
+    try:
+        record = read_fields(data, 0, len(data))
+    except RecordError:
+        return None
+    properties = property_text.parse_bytes(record.properties)
+    uniq_key = properties.get(names.UNIQ_KEY)
+    if sys_flag.transaction_type(record.sys_flag) == sys_flag.TRANSACTION_COMMIT:
+        return Replacement(record.prepared_transaction_offset, uniq_key, COMMITTED)
+    replaced = number(properties.get(names.TRANSACTION_REPLACES, ""))
+    if replaced is None or record.topic not in _COPIES:
+        return None
+    state = record.queue_offset if record.topic == TRANS_HALF_TOPIC.encode() else DISCARDED
+    return Replacement(replaced, uniq_key, state)
 
 
 def op_message(data: bytes) -> OpMessage | None:
@@ -118,9 +155,13 @@ def real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
     return message, properties
 
 
-def copy_of(half: HalfMessage, topic: str, queue_id: int, *, store_host: bytes) -> MessageToStore:
-    """Return a copy of a half message for another queue."""
+def copy_of(
+    half: HalfMessage, topic: str, queue_id: int, *, store_host: bytes, replaces: bool = False
+) -> MessageToStore:
+    """Return a copy of a half message for another queue. `replaces`: it stands in the place of that record."""
     properties = half.properties
+    if replaces:
+        properties = {**properties, names.TRANSACTION_REPLACES: str(half.physical_offset)}
     return MessageToStore(
         topic,
         queue_id,

@@ -1,11 +1,12 @@
 """Transactions: half messages, the op messages that end them, and the checks of those that nothing ended.
 
 A half message waits in RMQ_SYS_TRANS_HALF_TOPIC for its producer's END_TRANSACTION. Commit stores the real message and
-then an op message, rollback only the op message; both go into the log in one commit, the op message last, so that a
-crash can lose the op message but never the message that it stands for. A check that puts a half message back or
-discards it writes an op message for the old one in the same way, which RocketMQ does not: the offsets of the checks are
-stored seconds later, and a crash must not multiply the copies. Nothing else is kept on disk: after a crash the checks
-find half messages without op messages and ask their producers again.
+then an op message, rollback only the op message; both go into the log in one commit, the op message last. What a start
+finds of the log is a prefix of what was written, so a crash can lose the op message but never what it stands for;
+if it did, the start completes it (`load`). A check that puts a half message back or discards it writes an op
+message for the old one in the same way, which RocketMQ does not: the offsets of the checks are stored seconds later,
+and a crash must not multiply the copies. Nothing else is kept on disk: after a crash the checks find half messages
+without op messages and ask their producers again.
 
     TransactionLog       reads and writes those topics (RocketMQ: TransactionalMessageBridge)
     ProducerChecks       what happens to a half message that is not ended (producer_checks.py)
@@ -14,15 +15,15 @@ find half messages without op messages and ask their producers again.
                          stores nothing
     TransactionChecks    the task that runs the checks over the half queues (producer_checks.py)
 
-The first two may be replaced: others get them as `TransactionStore` and `CheckListener`. How far the queues are
-consumed is kept as offsets of the group CID_RMQ_SYS_TRANS. All of it is touched only on the event loop.
+The first two may be replaced: others get them as `TransactionStore` and `CheckListener` (transaction_interfaces.py).
+How far the queues are consumed is kept as offsets of the group CID_RMQ_SYS_TRANS. All of it is touched only on the
+event loop.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 import trio
@@ -34,9 +35,17 @@ from triomq.broker.put_responses import STORED
 from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable
-from triomq.broker.transaction_check import CheckReads, HalfMessage, HalfRead, OpMessage, OpPull
+from triomq.broker.transaction_check import HalfMessage, HalfRead, OpMessage, OpPull
 from triomq.broker.transaction_ends import COMMITTED, DISCARDED, ENDED, OPEN, ROLLED_BACK, UNKNOWN, WINDOW, HalfStates
-from triomq.broker.transaction_records import copy_of, half_message, number, op_message, op_to_store, real_message
+from triomq.broker.transaction_records import (
+    copy_of,
+    half_message,
+    number,
+    op_message,
+    op_to_store,
+    real_message,
+    replacement_in,
+)
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
@@ -61,59 +70,6 @@ _WHY_NOT = {
     ROLLED_BACK: "The transaction is rolled back already.",
     UNKNOWN: "The half message was checked long ago. If its transaction is undecided, its producer is asked again.",
 }
-
-
-class TransactionStore(CheckReads, Protocol):
-    """Where transactions live. `TransactionLog` is the one that RocketMQ's files need."""
-
-    def half_at(self, physical_offset: int) -> HalfMessage | None:
-        """Return the half message at this physical offset, None if there is none."""
-
-    async def load(self) -> None:
-        """Read how recent transactions ended; called once, before requests arrive."""
-
-    def commit(self, half: HalfMessage, pending: PendingPut) -> None:
-        """End the transaction by storing its message; `pending` finishes when that message is as durable as it
-        requests. If it is committed already, wait for the message that is stored. Raises TransactionEnded."""
-
-    def rollback(self, half: HalfMessage) -> bool:
-        """End the transaction without a message. Return False if that could not be stored. Raises TransactionEnded if
-        it is committed."""
-
-    def is_settled(self, half: HalfMessage) -> bool:
-        """Return True if this half message is known to need no further check."""
-
-    def put_back(self, half: HalfMessage) -> bool:
-        """Store a copy behind the other half messages and give `half` the copy's offsets. Return False on failure."""
-
-    def give_up(self, half: HalfMessage) -> bool:
-        """Move it to the topic of messages whose transactions never ended. Return False on failure."""
-
-    def resume(self, physical_offset: int, pending: PendingPut) -> None:
-        """Resume the checks of a discarded message. Raises RecordError if there is none."""
-
-    def queue_ids(self) -> range:
-        """Return the ids of the half queues; create the topic if it does not exist."""
-
-    def half_offset(self, queue_id: int) -> int:
-        """Return the queue offset of the first unchecked half message."""
-
-    def op_offset(self, queue_id: int) -> int:
-        """Return the queue offset of the first op message that may still be needed."""
-
-    def keep_offsets(self, queue_id: int, half_offset: int, op_offset: int) -> None:
-        """Record the progress of a check run."""
-
-
-class CheckListener(Protocol):
-    """Handles half messages whose transactions have not ended (RocketMQ: AbstractTransactionalMessageCheckListener)."""
-
-    def check(self, half: HalfMessage) -> None:
-        """Find out how the transaction ended; must not wait or raise."""
-
-    def discard(self, half: HalfMessage) -> bool:
-        """Discard a message that was checked too often or is too old. Return False on failure; it is then tried
-        again."""
 
 
 class TransactionLog:
@@ -211,12 +167,31 @@ class TransactionLog:
     # -- how transactions ended --------------------------------------------------------------------------------------
 
     async def load(self) -> None:
+        """Read how transactions ended, and complete what the last run did not."""
         topic = self._topics.get(TRANS_HALF_TOPIC)
         for queue_id in range(topic.read_queue_nums if topic is not None else 1):
             states = self._begun(queue_id)
             while self._has_unread_ops(queue_id):
                 self._read_ops(queue_id, states)
                 await trio.lowlevel.checkpoint()
+        self._complete()
+
+    def _complete(self) -> None:
+        """Append the op message that the end of the log cut off from the record in front of it.
+
+        They leave in one commit, but that may take two writes, of which the second may be lost. Then the record is the
+        last one, since what a start finds is a prefix of what was written.
+        """
+        last = self._store.reading.last_record()
+        found = replacement_in(last) if last is not None else None
+        half = self.half_at(found.physical_offset) if found is not None else None
+        if found is None or half is None or half.properties.get(names.UNIQ_KEY) != found.uniq_key:
+            return
+        if self._states_of(half.queue_id).state(half.queue_offset) == OPEN:
+            log.warning("the op message of the last record is missing and stored now", queue_offset=half.queue_offset)
+            self._put_op(half.queue_id, half.queue_offset, found.state, PendingPut())
+            self._store.commit()
+            self._states_of(half.queue_id)
 
     def is_settled(self, half: HalfMessage) -> bool:
         states = self._states_of(half.queue_id)
@@ -262,9 +237,9 @@ class TransactionLog:
     def _ops_in(self, queue_id: int, records: Sequence[bytes]) -> list[OpMessage]:
         """Return the op messages in these records. One whose half message, or its copy, is lost names none.
 
-        A power failure can leave a hole in the log: a half message is lost, and its op message, which was stored
-        later, is not. The next half message gets the lost one's queue offset, but lies behind that op message, which
-        would end it before its producer was asked.
+        Damage to the disk can cost a half message and leave its op message, which was stored later. The next half
+        message may get the lost one's queue offset, but lies behind that op message, which would end it before its
+        producer was asked.
         """
         ops: list[OpMessage] = []
         for op in map(op_message, records):
@@ -295,7 +270,8 @@ class TransactionLog:
     def put_back(self, half: HalfMessage) -> bool:
         queue_id, old = half.queue_id, half.queue_offset
         states, pending = self._states_of(queue_id), PendingPut()
-        self._writer.put(copy_of(half, TRANS_HALF_TOPIC, queue_id, store_host=self._store_host), {}, False, pending)
+        copy = copy_of(half, TRANS_HALF_TOPIC, queue_id, store_host=self._store_host, replaces=True)
+        self._writer.put(copy, {}, False, pending)
         result = pending.result
         if result.is_ok:
             self._put_op(queue_id, old, result.queue_offset, PendingPut())
@@ -313,7 +289,7 @@ class TransactionLog:
         topic = self._topics.check_max_time_topic()
         queue_id = random.randrange(max(1, topic.write_queue_nums))
         pending = PendingPut()
-        message = copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host)
+        message = copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host, replaces=True)
         self._writer.put(message, {}, False, pending)
         result = pending.result
         if result.is_ok:

@@ -235,7 +235,7 @@ class DiskFiles(Files):
         self._check()
         self._disk.names.pop(path.rstrip("/"), None)
 
-    def sync_filesystem(self, path: str) -> None:
+    def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
         self._check()
         self._disk.synced_pages.clear()
         self._disk.names.clear()

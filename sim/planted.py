@@ -41,7 +41,7 @@ from triomq.store.disk.files import Files
 from triomq.store.fail_stop import FailStop
 from triomq.store.queues.dispatch import Dispatch
 from triomq.store.reading import Reading
-from triomq.store.upkeep.flush import Flush
+from triomq.store.upkeep.file_syncs import FileSyncs
 from triomq.store.upkeep.queue_recovery import QueueRecovery
 
 SYNC = (("flushDiskType", "SYNC_FLUSH"),)
@@ -85,8 +85,8 @@ BUGS = {
         _POWER,
     ),
     "a_sync_that_reaches_no_disk": Bug(
-        Flush,
-        "_sync",
+        FileSyncs,
+        "_in_thread",
         wrong.nothing_async,
         _POWER,
     ),
@@ -106,7 +106,7 @@ BUGS = {
         _of_a_broker("power"),
     ),
     "a_log_file_without_a_name": Bug(
-        Flush,
+        FileSyncs,
         "_is_linked",
         wrong.always(True),
         _of_a_broker("unlinked"),

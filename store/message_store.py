@@ -29,7 +29,7 @@ from triomq.store.delay import DelayLevels
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload, WorkerThread
-from triomq.store.errors import StoreClosed
+from triomq.store.errors import StoreClosed, StoreError
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.dispatch import BitMapOf, Dispatch
@@ -118,8 +118,8 @@ class MessageStore:
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def load(self, listener: ProgressListener | None = None) -> None:
-        """Lock the directory and recover; `listener` receives the progress, by default as log lines. Raises
-        StoreLocked, StoreRefused, OSError."""
+        """Lock the directory and recover; `listener` receives the progress, by default as log lines. The log is on disk
+        when this returns. Raises StoreLocked, StoreRefused, StoreBroken, OSError."""
         self.lock()
         opening = self._opening = Opening(
             self.contents, self._live, self._directory, self._dispatch, listener or LogLines(), self._now_ms
@@ -128,9 +128,9 @@ class MessageStore:
             opened = await opening.run()
             for part in (self._committing, self.reading, self.replica):
                 part.begin(opened)
-            if self._syncs_in_kernel:
-                self._flush.use_kernel_sync()
+            await self._flush.begin(in_kernel=self._syncs_in_kernel)
         except BaseException:
+            self._flush.close()
             self.contents.open_files.close_all()
             self.unlock()
             raise
@@ -289,6 +289,18 @@ class MessageStore:
         end (fail_stop.py). With transientStorePoolEnable, the write may be deferred to the next interval.
         """
         self._committing.commit(buffered=True)
+
+    async def cover(self) -> bool:
+        """Return True when everything appended so far is on disk: what was derived from it may then be written. Return
+        False if that cannot be, because the store is full, broken or closed."""
+        try:
+            self._committing.commit()
+            if self._committing.has_pending:
+                return False
+            await self._flush.cover()
+        except StoreError:
+            return False
+        return True
 
     def commit_buffer(self) -> None:
         """Write what transientStorePoolEnable holds back, for a caller that has to read it now. Raises StoreFailed."""

@@ -51,6 +51,13 @@ class Reading:
         is_lost = _is_rollback(data) and LOST_TOPIC in data
         return data if not is_lost and self._collecting.is_sound(data, physical_offset) else None
 
+    def last_record(self) -> bytes | None:
+        """Return the last record of the log, or None if that is in no queue. Looks at all queues."""
+        newest = self._queues.newest_entry()
+        if newest is None or newest[0] + newest[1] != self._log.committed_offset:
+            return None
+        return self.record_at(newest[0])
+
     # -- by queue ----------------------------------------------------------------------------------------------------
 
     def get_messages(

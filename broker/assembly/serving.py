@@ -38,7 +38,8 @@ from triomq.broker.replication.master_account import MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
-from triomq.broker.transactions import TransactionLog, TransactionStore
+from triomq.broker.transaction_interfaces import TransactionStore
+from triomq.broker.transactions import TransactionLog
 from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
 from triomq.remoting import network
@@ -216,7 +217,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
     log_server = LogServer(
         tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None
     )
-    copied = CopiedPart(kept(tables.surroundings, "copied.json"))
+    copied = CopiedPart(kept(tables.surroundings, tables.store, "copied.json"))
     follower = LogFollower(
         tables.configuration, tables.store, tls.connect, copied=copied, on_cut=log_server.close_links
     )

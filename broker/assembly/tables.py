@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+import trio
+
 from triomq.broker.acl.access_table import DEFAULT_FILE, AccessTable
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.assembly.listeners import Listeners
@@ -45,6 +48,8 @@ from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
+
+log = structlog.get_logger("triomq.broker")
 
 FLOWS_SHARE = 8
 """The part of the tables' memory that statistics may take: beyond it new topics and groups are not counted."""
@@ -104,7 +109,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         configuration,
     )
     notifier = ClientNotifier(configuration)
-    metadata = _metadata(surroundings, notifier)
+    metadata = _metadata(surroundings, store, notifier)
     if configuration.store.enable_consume_queue_ext:
         compute_bit_maps(configuration, store, metadata.filters)
     memory = surroundings.table_memory
@@ -119,16 +124,17 @@ def build_tables(surroundings: Surroundings) -> Tables:
         configuration, pools, turn, has_stuck_buffer=(lambda: store.has_stuck_buffer) if has_buffer else None
     )
     turn.before_flush(store_metrics.timed(store.commit, limits.commit_took))
+    in_thread = surroundings.offload or trio.to_thread.run_sync
     tables = Tables(
         surroundings,
         surroundings.extensions.hooks(),
         pools,
         store,
         metadata,
-        DelayOffsets(kept(surroundings, "delayOffset.json")),
+        DelayOffsets(kept(surroundings, store, "delayOffset.json"), covered=store.cover, offload=in_thread),
         QueueLockTable(
             now_ms,
-            file=kept(surroundings, "queueLocks.json"),
+            file=kept(surroundings, store, "queueLocks.json"),
             expiry_ms=broker.queue_lock_lifetime_ms,
             account=memory.account("queue locks"),
         ),
@@ -139,7 +145,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         limits,
         access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
-        Overrides(kept(surroundings, "quotas.json")),
+        Overrides(kept(surroundings, store, "quotas.json")),
         Departures(metadata.producers, metadata.consumers),
     )
     _listen(tables)
@@ -161,10 +167,18 @@ def load_tables(tables: Tables) -> None:
             raise StartError(str(error)) from None
 
 
-def persist_tables(tables: Tables, stopping: Stopping) -> None:
-    """Write the tables that tasks write periodically, for the last time."""
+async def persist_tables(tables: Tables, stopping: Stopping) -> None:
+    """Write the tables that tasks write periodically, for the last time.
+
+    A store that has failed writes nothing more; after the next start its groups consume some messages again.
+    """
+    if tables.store.is_broken:
+        log.warning("offsets not written, since the store has failed")
+        return
     with stopping.part("the consumer offsets"):
-        tables.metadata.offsets.persist()
+        await tables.metadata.offsets.persist()
+    with stopping.part("the delay offsets"):
+        await tables.delay_offsets.persist()
     with stopping.part("the filters"):
         tables.metadata.filters.persist()
 
@@ -180,17 +194,17 @@ def compute_bit_maps(configuration: Configuration, store: MessageStore, filters:
     store.compute_bit_maps(bit_map)
 
 
-def kept(surroundings: Surroundings, name: str) -> StoredFile:
-    """Return a file of the store's config directory."""
+def kept(surroundings: Surroundings, store: MessageStore, name: str) -> StoredFile:
+    """Return a file of the store's config directory. Nothing is written to it once the store has failed."""
     config = Path(surroundings.configuration.store.store_path_root_dir) / "config"
-    return StoredFile(surroundings.files, str(config / name))
+    return StoredFile(surroundings.files, str(config / name), lambda: store.is_broken)
 
 
-def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
+def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientNotifier) -> Metadata:
     configuration, now_ms = surroundings.configuration, surroundings.now_ms
     broker, memory = configuration.broker, surroundings.table_memory
     groups = GroupTable(
-        kept(surroundings, "subscriptionGroup.json"),
+        kept(surroundings, store, "subscriptionGroup.json"),
         now_ms=now_ms,
         auto_create=lambda: configuration.broker.auto_create_subscription_group,
         max_table_bytes=lambda: configuration.broker.max_group_table_bytes,
@@ -198,12 +212,12 @@ def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
     groups.count_on(memory.account("subscription groups"))
     filters = FilterTable(
         BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter),
-        kept(surroundings, "consumerFilter.json"),
+        kept(surroundings, store, "consumerFilter.json"),
         now_ms=now_ms,
         clean_after_ms=lambda: configuration.broker.filter_data_clean_time_span_ms,
         account=memory.account("SQL92 filters"),
     )
-    topics = _topics(surroundings)
+    topics = _topics(surroundings, store)
     topics.count_on(memory.account("topics"))
     lmq = configuration.store.enable_lmq
     return Metadata(
@@ -218,20 +232,22 @@ def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
         ),
         producers=ProducerTable(now_ms, account=memory.account("producers")),
         offsets=OffsetTable(
-            kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
+            kept(surroundings, store, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
             enable_lmq=lmq,
             max_table_bytes=lambda: configuration.broker.max_offset_table_bytes,
             account=memory.account("consumer offsets"),
+            covered=store.cover,
+            offload=surroundings.offload or trio.to_thread.run_sync,
         ),
         filters=filters,
     )
 
 
-def _topics(surroundings: Surroundings) -> TopicTable:
+def _topics(surroundings: Surroundings, store: MessageStore) -> TopicTable:
     configuration = surroundings.configuration
     broker = configuration.broker
     return TopicTable(
-        kept(surroundings, "topics.json"),
+        kept(surroundings, store, "topics.json"),
         now_ms=surroundings.now_ms,
         built_in=built_in_topics(
             cluster=broker.broker_cluster_name,

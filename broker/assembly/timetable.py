@@ -42,7 +42,7 @@ def add_tasks(serving: Serving) -> None:
         await stats_log.print_moments()
 
     add = serving.schedule.add
-    add("persist consumerOffset.json", metadata.offsets.persist_offloaded)
+    add("persist consumerOffset.json", metadata.offsets.persist)
     add("persist consumerFilter.json", metadata.filters.persist)
     add("keep queueLocks.json", tables.queue_locks.still_alive)
     add("ClientHousekeepingService", expire_clients)

@@ -13,7 +13,7 @@ from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.put_responses import COMMIT_CODES, COMMIT_REMARKS, NOT_SET, STORED
 from triomq.broker.transaction_check import HalfMessage
-from triomq.broker.transactions import TransactionStore
+from triomq.broker.transaction_interfaces import TransactionStore
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.codes import ResponseCode

@@ -16,7 +16,7 @@ tables with it, would otherwise erase those of its slave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 import structlog
@@ -120,7 +120,7 @@ class MasterTables:
         await self._take(address, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
         await self._take(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
 
-    async def _take(self, address: str, code: RequestCode, take: Callable[[bytes], None]) -> None:
+    async def _take(self, address: str, code: RequestCode, take: Callable[[bytes], Awaitable[None]]) -> None:
         master = self._address
         if not self._is_trusted():
             return
@@ -134,7 +134,7 @@ class MasterTables:
                 # master.
                 log.debug("table not copied: the master has changed", master=address, code=code.name)
             elif answer.code == ResponseCode.SUCCESS:
-                take(answer.body)
+                await take(answer.body)
             elif "AclException" in (answer.remark or ""):
                 log.warning("the master refuses its tables", master=address, code=code.name, remark=answer.remark)
             else:  # a master also responds this way if the table is empty
@@ -142,18 +142,18 @@ class MasterTables:
         except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:
             log.warning("table not copied", master=address, code=code.name, error=str(error))
 
-    def _take_topics(self, body: bytes) -> None:
+    async def _take_topics(self, body: bytes) -> None:
         if self._topics.replace_all(TopicConfigSerializeWrapper.decode(body)):
             log.info("topics copied from the master", topics=len(self._topics.names()))
 
-    def _take_offsets(self, body: bytes) -> None:
+    async def _take_offsets(self, body: bytes) -> None:
         self._offsets.merge(ConsumerOffsetSerializeWrapper.decode(body).offset_table)
-        self._offsets.persist()
+        await self._offsets.persist()
 
-    def _take_delay_offsets(self, body: bytes) -> None:
+    async def _take_delay_offsets(self, body: bytes) -> None:
         self._delay_offsets.merge(DelayOffsetSerializeWrapper.decode(body))
-        self._delay_offsets.persist()
+        await self._delay_offsets.persist()
 
-    def _take_groups(self, body: bytes) -> None:
+    async def _take_groups(self, body: bytes) -> None:
         if self._groups.replace_all(SubscriptionGroupWrapper.decode(body)):
             log.info("subscription groups copied from the master", groups=len(self._groups.names()))

@@ -1,7 +1,8 @@
 """OffsetTable: how far each consumer group has consumed each queue (RocketMQ: ConsumerOffsetManager).
 
 Clients commit into it, and the broker itself for its transaction checks. Only the event loop touches it. A task
-persists it in consumerOffset.json every few seconds: after a crash groups consume those seconds again.
+persists it in consumerOffset.json every few seconds: after a crash groups consume those seconds again. What it names is
+on disk before the file is, or a power failure would leave groups behind messages that they never got.
 
 An entry has the key "topic@group", as in the file, and maps queue id to the queue offset of the next message to
 consume. Two indexes return the topics of a group and the groups of a topic without a walk over all entries. A commit
@@ -25,7 +26,7 @@ from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments, compact, member
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
-from triomq.broker.tables.write_behind import Offload, WriteBehind
+from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps, dumps_pretty
 from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper
 from triomq.protocol.system_topics import check_group_length, check_topic_length, is_lmq
@@ -56,7 +57,11 @@ class OffsetTable:
         max_queues_per_entry: int = MAX_QUEUES_PER_ENTRY,
         max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
         account: TableAccount | None = None,
+        covered: Covered | None = None,
+        offload: Offload = trio.to_thread.run_sync,
     ) -> None:
+        """`covered` as in WriteBehind: the file, which `offload` writes, is never ahead of the log."""
+        self._offload = offload
         self._file = file if file is not None else NoFile()
         self._enable_lmq = enable_lmq
         self._max_entries = max_entries
@@ -69,7 +74,7 @@ class OffsetTable:
         self._topics_by_group: dict[str, set[str]] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
         self._fragments: Fragments[str] = Fragments(self._entry_text, ENTRIES_IN_A_STEP)
-        self._writer = WriteBehind(self._file, self._pieces, self._fragments.render)
+        self._writer = WriteBehind(self._file, self._pieces, self._fragments.render, covered)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -212,13 +217,10 @@ class OffsetTable:
             log.warning("offsets on file exceed maxOffsetTableBytes; new ones are refused", bytes=self.sent_bytes)
         log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
 
-    def persist(self) -> bool:
-        """Write the file if anything changed since the last write. Return True if it was written. Raises OSError."""
-        return self._writer.save()
-
-    async def persist_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
-        """Do the same as `persist`, but write in a thread. Raises OSError."""
-        return await self._writer.save_offloaded(offload)
+    async def persist(self) -> bool:
+        """Write the file if anything changed since the last write, after what it speaks of is on disk. Return True if
+        it was written. Raises OSError."""
+        return await self._writer.save_offloaded(self._offload)
 
     def encode(self) -> bytes:
         """Return the whole table as it is sent (GET_ALL_CONSUMER_OFFSET)."""

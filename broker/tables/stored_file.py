@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -14,7 +15,9 @@ T = TypeVar("T")
 class StoredFile:
     """One file under `<store>/config/` with its backup (implements TableFile)."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, is_broken: Callable[[], bool] | None = None) -> None:
+        """`is_broken` returns True once the store has failed; then nothing is written any more."""
+        self._is_broken = is_broken
         self._files = files
         self._path = path
 
@@ -28,6 +31,8 @@ class StoredFile:
 
     def save_pieces(self, pieces: Sequence[bytes]) -> None:
         """Do the same with an encoded text in pieces."""
+        if self._is_broken is not None and self._is_broken():
+            raise OSError(errno.EIO, "not written, since the store has failed; restart the broker", self._path)
         JsonFile(self._files, self._path, _check_whole).save(*pieces)
 
 

@@ -8,6 +8,9 @@ immediately.
 
     changed ──> [ rest ] ──> render in steps on the event loop ──> file.save_pieces in a thread ──> saved
 
+A table that speaks of the log (offsets of groups, of delays, of transaction checks) must not be on disk ahead of it. It
+passes `covered`, which is awaited between the rendering and the write: then whatever the text speaks of is on disk.
+
 What changed is rendered in steps (fragments.py), between which other tasks run: after a start, or after a burst, that
 can be a hundred thousand entries. A failed write is logged and repeated with the next change, at the latest after
 `RETRY_SECONDS`.
@@ -33,15 +36,22 @@ LONGEST_REST_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 
 Offload = Callable[..., Awaitable[Any]]
+Covered = Callable[[], Awaitable[bool]]
+"""Returns when everything that is in the log is on disk; False if that will never be (MessageStore.cover)."""
 
 
 class WriteBehind:
     """Keeps one file up to date. `pieces` returns the whole content; it is quick when `render`, which does a part of
-    its work in advance, has returned False."""
+    its work in advance, has returned False. With `covered` only `save_offloaded` writes."""
 
     def __init__(
-        self, file: TableFile, pieces: Callable[[], Sequence[bytes]], render: Callable[[], bool] | None = None
+        self,
+        file: TableFile,
+        pieces: Callable[[], Sequence[bytes]],
+        render: Callable[[], bool] | None = None,
+        covered: Covered | None = None,
     ) -> None:
+        self._covered = covered
         self._file = file
         self._pieces = pieces
         self._render = render
@@ -85,15 +95,18 @@ class WriteBehind:
         return True
 
     async def save_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
-        """Do the same as `save`, but write in a thread. Raises OSError."""
+        """Do the same as `save`, but write in a thread, and only what is covered. Raises OSError."""
         if not self.is_dirty or self._is_writing:
             return False
         self._is_writing = True
         try:
             while self._render is not None and self._render():
                 await trio.lowlevel.checkpoint()
-            changes = self._changes  # the table may change while the thread writes: those changes are not in its text
-            await offload(self._file.save_pieces, self._pieces())
+            # The table may change during the waits: those changes are not in this text.
+            changes, pieces = self._changes, self._pieces()
+            if self._covered is not None and not await self._covered():
+                return False
+            await offload(self._file.save_pieces, pieces)
         finally:
             self._is_writing = False
         self._saved = changes

@@ -13,7 +13,7 @@ from triomq.broker.embedded import LocalCluster
 from triomq.broker.extensions import Extensions
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.transaction_check import HalfMessage
-from triomq.broker.transactions import CheckListener, TransactionStore
+from triomq.broker.transaction_interfaces import CheckListener, TransactionStore
 
 seen: list[str] = []
 looked = trio.Event()

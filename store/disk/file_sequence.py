@@ -15,11 +15,12 @@ from triomq.store.errors import StoreRefused
 
 
 class FileSequence:
-    """The files of one log or queue. New files are created in `directory`."""
+    """The files of one log or queue. New files are created in `directory`. `holds_log` as in MappedFile."""
 
-    __slots__ = ("_pool", "directory", "file_size_bytes", "files")
+    __slots__ = ("_pool", "directory", "file_size_bytes", "files", "holds_log")
 
-    def __init__(self, pool: OpenFiles, directory: str, file_size_bytes: int) -> None:
+    def __init__(self, pool: OpenFiles, directory: str, file_size_bytes: int, *, holds_log: bool = False) -> None:
+        self.holds_log = holds_log
         self._pool = pool
         self.directory = directory
         self.file_size_bytes = file_size_bytes
@@ -40,7 +41,7 @@ class FileSequence:
                     f"{path} has {size} bytes and starts at {start}, but the configured file size is "
                     f"{self.file_size_bytes} bytes; set the file size in the configuration to what wrote this store"
                 )
-            file = MappedFile(self._pool, directory, start, self.file_size_bytes)
+            file = MappedFile(self._pool, directory, start, self.file_size_bytes, holds_log=self.holds_log)
             self.files.append(file)
             if size < self.file_size_bytes:
                 short.append(file)
@@ -79,7 +80,11 @@ class FileSequence:
     def make(self, offset: int, directory: str | None = None) -> MappedFile:
         """Create the file for `offset`, which must be beyond all other files. Raises OSError."""
         file = MappedFile(
-            self._pool, directory or self.directory, offset - offset % self.file_size_bytes, self.file_size_bytes
+            self._pool,
+            directory or self.directory,
+            offset - offset % self.file_size_bytes,
+            self.file_size_bytes,
+            holds_log=self.holds_log,
         )
         file.create()
         self.files.append(file)

@@ -17,8 +17,10 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import resource
 import shutil
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +37,16 @@ PAGE_BYTES = 4096
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 TEMPORARY: Final = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_DESCRIPTORS)
 """Errors that say nothing about the disk's health: the same call may succeed later."""
+
+
+def _does_syncfs_tell(system: str, release: str) -> bool:
+    """Return whether syncfs reports failed writes: Linux does since 5.8."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return system == "linux" and found is not None and (int(found[1]), int(found[2])) >= (5, 8)
+
+
+SYNCFS_TELLS: Final = _does_syncfs_tell(sys.platform, os.uname().release)
+"""Whether syncfs reports every write that failed since its descriptor was opened, also of files that were closed."""
 
 
 class Files:
@@ -130,22 +142,30 @@ class Files:
         finally:
             os.close(fd)
 
-    def sync_filesystem(self, path: str) -> None:
-        """Sync all data and names written to the file system of `path`: syncfs, or sync where that is missing. Raises
-        SyncNotBegun without a free descriptor, and OSError as fdatasync would."""
+    def open_directory(self, path: str) -> int:
+        """Return a descriptor of a directory. Raises SyncNotBegun without a free descriptor."""
+        return _open_to_sync(path)
+
+    def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
+        """Sync all data and names written to the file system of `path`: syncfs, or sync where that is missing.
+
+        `held_fd` is a descriptor of `path`: of the writes that fail, Linux reports those that failed since it was
+        opened (SYNCFS_TELLS). Raises SyncNotBegun without a free descriptor, and OSError as fdatasync would.
+        """
         import ctypes
 
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if syncfs is None:
             os.sync()
             return
-        fd = _open_to_sync(path)
+        fd = held_fd if held_fd >= 0 else _open_to_sync(path)
         try:
             if syncfs(fd) != 0:
                 code = ctypes.get_errno()
                 raise OSError(code, os.strerror(code), path)
         finally:
-            os.close(fd)
+            if fd != held_fd:
+                os.close(fd)
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         os.ftruncate(fd, size_bytes)
@@ -314,5 +334,5 @@ class UnsyncedFiles(Files):
     def sync_directory(self, path: str) -> None:
         return
 
-    def sync_filesystem(self, path: str) -> None:
+    def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
         return

@@ -20,15 +20,20 @@ _ZEROS: Final = bytes(_LOOK_BYTES)
 
 
 class OpenFiles:
-    """The files of one store that hold a descriptor, at most `limit` of them plus the pinned ones; fewer while the
-    process has no descriptor left."""
+    """The files of one store that hold a descriptor, at most `limit` of them plus those that must stay open; fewer
+    while the process has no descriptor left.
 
-    __slots__ = ("_limit", "_open", "files")
+    A file of the log stays open while it has unsynced pages: a write that fails later is only reported to descriptors
+    that were open then. `closed_unsynced` tells that another file did not; the flusher resets it (file_syncs.py).
+    """
+
+    __slots__ = ("_limit", "_open", "closed_unsynced", "files")
 
     def __init__(self, files: Files, limit: int) -> None:
         self.files = files
         self._limit = limit
         self._open: deque[MappedFile] = deque()
+        self.closed_unsynced = False
 
     @property
     def count(self) -> int:
@@ -41,11 +46,16 @@ class OpenFiles:
         while len(self._open) > self._limit and turns > 0:
             turns -= 1
             oldest = self._open.popleft()
-            if oldest.is_pinned or oldest.was_used or oldest is file:
+            if oldest.must_stay_open or oldest.was_used or oldest is file:
                 oldest.was_used = False
                 self._open.append(oldest)
             else:
-                oldest.release()
+                self._close(oldest)
+
+    def _close(self, file: MappedFile) -> None:
+        if file.is_unsynced:
+            self.closed_unsynced = True
+        file.release()
 
     def give_up_one(self, error: OSError, wanted_by: MappedFile) -> None:
         """Close another file if `error` says that there is no free descriptor. Raises `error` if it says something
@@ -56,9 +66,9 @@ class OpenFiles:
     def close_one(self, wanted_by: MappedFile | None = None) -> bool:
         """Close a file, but not `wanted_by`, whose next use opens it again. Return False if there is none to close."""
         for file in self._open:
-            if not file.is_pinned and file is not wanted_by:
+            if not file.must_stay_open and file is not wanted_by:
                 self._open.remove(file)
-                file.release()
+                self._close(file)
                 return True
         return False
 
@@ -74,15 +84,39 @@ class OpenFiles:
 class MappedFile:
     """One file of a sequence. Offsets called `at` are relative to the file."""
 
-    __slots__ = ("_fd", "_map", "_pool", "directory", "is_pinned", "name", "size_bytes", "start", "was_used")
+    __slots__ = (
+        "_fd",
+        "_map",
+        "_pool",
+        "directory",
+        "holds_log",
+        "is_pinned",
+        "is_unsynced",
+        "name",
+        "size_bytes",
+        "start",
+        "was_used",
+    )
 
-    def __init__(self, pool: OpenFiles, directory: str, start: int, size_bytes: int, name: str | None = None) -> None:
+    def __init__(
+        self,
+        pool: OpenFiles,
+        directory: str,
+        start: int,
+        size_bytes: int,
+        name: str | None = None,
+        *,
+        holds_log: bool = False,
+    ) -> None:
         self._pool = pool
         self.directory = directory
         self.name = name or layout.file_name(start)
         self.start = start
         self.size_bytes = size_bytes
+        self.holds_log = holds_log
         self.is_pinned = False
+        self.is_unsynced = False
+        """Written since the last sync of it began."""
         self.was_used = False
         self._fd = -1
         self._map: mmap.mmap | None = None
@@ -137,7 +171,12 @@ class MappedFile:
         """Whether the file still has a name. One without is lost at the next restart."""
         return self._pool.files.is_linked(self.fd())
 
+    @property
+    def must_stay_open(self) -> bool:
+        return self.is_pinned or (self.holds_log and self.is_unsynced)
+
     def write(self, data: Data, at: int) -> None:
+        self.is_unsynced = True
         self._pool.files.pwrite(self.fd(), data, at)
 
     def read(self, at: int, size_bytes: int) -> bytes:
@@ -194,6 +233,7 @@ class MappedFile:
         """Turn everything from `at` on into a hole, which reads as zeros."""
         files = self._pool.files
         if self.has_data_from(at, unsure=True):
+            self.is_unsynced = True
             fd = self.fd()
             files.truncate(fd, at)
             files.truncate(fd, self.size_bytes)

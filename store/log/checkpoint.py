@@ -20,6 +20,14 @@ field.
 
     "TRIOMQ12" @64 | log offset int64 @72 | index offset int64 @80 | sum of the queues' ends int64 @88
     | start of the log int64 @96 | entries int64 @104 | CRC-32 of bytes 0..23 and 64..111 int32 @112
+
+A third note says up to which offset the log alone was synced. In front of it damage is damage; behind it, a hole is
+what a power failure leaves, and the log ends there (log_scan.py). `forget_offsets` keeps it: the log was synced,
+whatever becomes of queues and index.
+
+    "TRIOMQ14" @128 | log offset int64 @136 | CRC-32 of bytes 0..23 and 128..143 int32 @144
+
+All notes lie in the first 512 bytes: a sector is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -41,6 +49,10 @@ _SAFE = struct.Struct(">8sqqqqq")
 _SAFE_AT = 64
 _SAFE_CRC_AT = _SAFE_AT + _SAFE.size
 _SAFE_MAGIC = b"TRIOMQ12"
+_SYNCED = struct.Struct(">8sq")
+_SYNCED_AT = 128
+_SYNCED_CRC_AT = _SYNCED_AT + _SYNCED.size
+_SYNCED_MAGIC = b"TRIOMQ14"
 
 
 class CleanNote:
@@ -59,6 +71,7 @@ class Checkpoint:
     __slots__ = (
         "_files",
         "_path",
+        "exists",
         "index_ms",
         "log_ms",
         "note",
@@ -68,11 +81,13 @@ class Checkpoint:
         "safe_entries",
         "safe_index_offset",
         "safe_offset",
+        "synced_offset",
     )
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
+        self.exists = False
         self.log_ms = 0
         self.queues_ms = 0
         self.index_ms = 0
@@ -82,6 +97,8 @@ class Checkpoint:
         self.safe_ends = 0
         self.safe_begin = 0
         self.safe_entries = -1
+        self.synced_offset = -1
+        """Up to here the log was synced; -1 if the file does not tell."""
 
     def load(self) -> None:
         """Read the file. A missing or short file reads as zeros: recovery then starts at the first log file."""
@@ -89,27 +106,32 @@ class Checkpoint:
             data = self._files.read_file(self._path)
         except FileNotFoundError:
             return
+        self.exists = True
         data = data[:SIZE_BYTES].ljust(SIZE_BYTES, b"\0")
         self.log_ms, self.queues_ms, self.index_ms = _TIMES.unpack_from(data)
         magic, log_end, digest = _NOTE.unpack_from(data, _NOTE_AT)
         if magic == _MAGIC and crc32(data[:_CRC_AT]) == int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big"):
             self.note = CleanNote(log_end, digest)
         magic, safe_offset, safe_index_offset, safe_ends, safe_begin, safe_entries = _SAFE.unpack_from(data, _SAFE_AT)
-        if magic == _SAFE_MAGIC and _safe_crc(data) == int.from_bytes(data[_SAFE_CRC_AT : _SAFE_CRC_AT + 4], "big"):
+        if magic == _SAFE_MAGIC and _is_intact(data, _SAFE_AT, _SAFE_CRC_AT):
             self.safe_offset = safe_offset
             self.safe_index_offset = safe_index_offset
             self.safe_ends = safe_ends
             self.safe_begin = safe_begin
             self.safe_entries = safe_entries
+        magic, synced_offset = _SYNCED.unpack_from(data, _SYNCED_AT)
+        if magic == _SYNCED_MAGIC and _is_intact(data, _SYNCED_AT, _SYNCED_CRC_AT):
+            self.synced_offset = synced_offset
 
     @property
     def safe_ms(self) -> int:
         """The store time up to which messages are on disk in the log and in the consume queues."""
         return max(0, min(self.log_ms, self.queues_ms) - SAFETY_MS)
 
-    def lower(self, store_timestamp: int) -> None:
-        """Limit the timestamps after the log was truncated behind the message stored at `store_timestamp`: nothing
-        newer counts as being on disk."""
+    def lower(self, store_timestamp: int, log_end: int) -> None:
+        """Limit timestamps and the synced offset after the log was truncated at `log_end`, behind the message stored
+        at `store_timestamp`: nothing newer counts as being on disk."""
+        self.synced_offset = min(self.synced_offset, log_end)
         self.log_ms = min(self.log_ms, store_timestamp)
         self.queues_ms = min(self.queues_ms, store_timestamp)
         self.index_ms = min(self.index_ms, store_timestamp)
@@ -130,7 +152,10 @@ class Checkpoint:
             data[_CRC_AT : _CRC_AT + 4] = crc32(data[:_CRC_AT]).to_bytes(4, "big")
         offsets = (self.safe_offset, self.safe_index_offset, self.safe_ends, self.safe_begin, self.safe_entries)
         _SAFE.pack_into(data, _SAFE_AT, _SAFE_MAGIC, *offsets)
-        data[_SAFE_CRC_AT : _SAFE_CRC_AT + 4] = _safe_crc(data).to_bytes(4, "big")
+        _seal(data, _SAFE_AT, _SAFE_CRC_AT)
+        if self.synced_offset >= 0:
+            _SYNCED.pack_into(data, _SYNCED_AT, _SYNCED_MAGIC, self.synced_offset)
+            _seal(data, _SYNCED_AT, _SYNCED_CRC_AT)
         self.note = note
         fd = self._files.create(self._path, SIZE_BYTES)
         try:
@@ -138,7 +163,19 @@ class Checkpoint:
             self._files.datasync(fd)
         finally:
             self._files.close(fd)
+        if not self.exists:
+            self._files.sync_directory(self._path.rpartition("/")[0])
+            self.exists = True
 
 
-def _safe_crc(data: bytes | bytearray) -> int:
-    return crc32(data[_SAFE_AT:_SAFE_CRC_AT], crc32(data[: _TIMES.size]))
+def _seal(data: bytearray, begin: int, crc_at: int) -> None:
+    data[crc_at : crc_at + 4] = _crc_with_times(data, begin, crc_at).to_bytes(4, "big")
+
+
+def _is_intact(data: bytes, begin: int, crc_at: int) -> bool:
+    return int.from_bytes(data[crc_at : crc_at + 4], "big") == _crc_with_times(data, begin, crc_at)
+
+
+def _crc_with_times(data: bytes | bytearray, begin: int, end: int) -> int:
+    """Return the CRC-32 of [begin, end) behind the three timestamps: a note is void when another broker wrote those."""
+    return crc32(data[begin:end], crc32(data[: _TIMES.size]))

@@ -39,7 +39,7 @@ class CommitLog:
     )
 
     def __init__(self, pool: OpenFiles, paths: Layout, file_size_bytes: int) -> None:
-        self.sequence = FileSequence(pool, paths.commit_logs[0], file_size_bytes)
+        self.sequence = FileSequence(pool, paths.commit_logs[0], file_size_bytes, holds_log=True)
         self.file_size_bytes = file_size_bytes
         self._layout = paths
         self.full_directories: frozenset[str] = frozenset()

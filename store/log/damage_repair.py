@@ -1,11 +1,13 @@
-"""Repair of damage in the middle of the log: save the bytes under salvage/ and overwrite them with a valid record.
+"""Repair of damage in the log: save the bytes under salvage/, and overwrite them with a valid record or cut them off.
 
-If the damage reaches the end of a file, a blank record replaces it. Otherwise a record of type rollback does, which
-enters neither queue nor index. Every reader, RocketMQ included, can then scan past the damage.
+Damage to what was synced is overwritten. If it reaches the end of a file, a blank record replaces it. Otherwise a
+record of type rollback does, which enters neither queue nor index. Every reader, RocketMQ included, can then scan past
+it. What lies behind a hole in the unsynced end of the log is only saved here (`save_tail`); recovery cuts it off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
@@ -23,6 +25,7 @@ log = structlog.get_logger("triomq.store.recovery")
 
 # Bounds of the saved damaged ranges: their number and their total size.
 MAX_SAVED: Final = 1000
+MAX_SAVED_TAILS: Final = 16
 MAX_SAVED_BYTES: Final = 4 << 30
 _SAVE_BYTES: Final = 1 << 20
 
@@ -34,6 +37,7 @@ class DamageRepair:
         self._files = files
         self._log = commit_log
         self._salvage = Salvage(files, paths, ".bin", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
+        self._tails = Salvage(files, paths, ".tail", max_files=MAX_SAVED_TAILS, max_bytes=MAX_SAVED_BYTES)
 
     def take_out(self, damage: Damage) -> None:
         """Save the damaged bytes and overwrite them. Raises OSError."""
@@ -51,6 +55,35 @@ class DamageRepair:
         log.error(
             "damaged range of the log removed; the messages after it are kept",
             physical_offset=damage.begin, size_bytes=size, reason=damage.reason, saved_as=saved,
+        )  # fmt: skip
+
+    def save_tail(self, begin: int, reason: str) -> Iterator[None]:
+        """Save everything from `begin` to the end of the last file, in steps. Raises OSError.
+
+        The saved file begins at `begin` and has holes where the log has some. One that an interrupted recovery saved is
+        kept, since that recovery may have cut a part of the log already.
+        """
+        files = [file for file in self._log.sequence.files if file.end > begin]
+        size = files[-1].end - begin
+        name = f"{file_name(begin)}-{files[-1].end}"
+        saved = self._tails.path(name)
+        if not self._files.exists(saved):
+            fd = self._tails.begin(name, size)
+            try:
+                for file in files:
+                    at = max(0, begin - file.start)
+                    while at < file.size_bytes and (at := file.next_data(at)) >= 0:
+                        piece = file.pread(at, min(_SAVE_BYTES, file.size_bytes - at))
+                        self._files.pwrite(fd, piece, file.start + at - begin)
+                        at += len(piece)
+                        yield
+            except BaseException:
+                self._tails.give_up(name, fd)
+                raise
+            self._tails.keep(name, fd)
+        log.error(
+            "log ends at a hole that a power failure left; what lies behind it was never synced and is removed",
+            physical_offset=begin, size_bytes=size, reason=reason, saved_as=saved,
         )  # fmt: skip
 
     def _save(self, damage: Damage, log_file: MappedFile) -> str:

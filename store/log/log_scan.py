@@ -5,6 +5,10 @@ record, the scan searches for the next valid one: first in the rest of the file,
 found by that search must not be older than the last valid one, since a log that was once truncated may still hold stale
 records behind its end. If the search finds none, the log ends at the invalid record.
 
+Damage is only passed in the part of the log that was synced. A power failure keeps any of the unsynced sectors and
+loses others, so records may survive behind a hole that depend on a lost one. There, the log ends at the hole, and what
+a start finds is a prefix of what was written (docs/internals/crash-safety.md).
+
 The scan reads pieces of the files, not their mappings: it reads gigabytes once and must not keep them in the memory of
 the process. Recovery spends most of its time in `next`.
 """
@@ -24,6 +28,8 @@ from triomq.store.log.scanned_record import HEAD_BYTES, ScannedRecord, scan_reco
 
 # The topic of the records that replace damaged ones.
 LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"
+ALL_SYNCED: Final = 1 << 62
+"""The synced offset of a log in which every damage is damage."""
 
 _MESSAGE_MAGIC: Final = record.MESSAGE_MAGIC_BYTES
 _BLANK_MAGIC: Final = record.BLANK_MAGIC_BYTES
@@ -49,8 +55,8 @@ class Damage:
 
 
 class LogScan:
-    """Call `next` until it returns None (or iterate over `records()`); then `end` is the end of the log and `damages`
-    has the ranges that were skipped."""
+    """Call `next` until it returns None (or iterate over `records()`); then `end` is the end of the log, `damages` has
+    the ranges that were skipped, and `has_tail` says whether there are whole records behind the end."""
 
     __slots__ = (
         "_check_crc",
@@ -64,23 +70,41 @@ class LogScan:
         "_resumed_timestamp",
         "_start",
         "_stop",
+        "_synced_ms",
+        "_synced_offset",
         "damages",
         "end",
         "end_reason",
+        "has_tail",
     )
 
-    def __init__(self, log: CommitLog, start: int, *, check_crc: bool, stop: int | None = None) -> None:
-        """Scan from `start`, the offset of a record or of a file, up to `stop` or the end of the log."""
+    def __init__(
+        self,
+        log: CommitLog,
+        start: int,
+        *,
+        check_crc: bool,
+        stop: int | None = None,
+        synced_offset: int = ALL_SYNCED,
+        synced_ms: int = 0,
+    ) -> None:
+        """Scan from `start`, the offset of a record or of a file, up to `stop` or the end of the log.
+
+        The log was synced up to `synced_offset`, and so were the messages that were stored before `synced_ms`.
+        """
         self._log = log
         self._start = start
         self._stop = -1 if stop is None else stop
         self._check_crc = check_crc
+        self._synced_offset = synced_offset
+        self._synced_ms = synced_ms
         self._last_timestamp = 0
         self._resumed_timestamp = 0
         self._reason = ""
         self.damages: list[Damage] = []
         self.end = start
         self.end_reason = ""
+        self.has_tail = False
         # The piece of `_file` that was read last, and its position in the file.
         self._data = b""
         self._data_at = 0
@@ -116,7 +140,7 @@ class LogScan:
                     self._pass_damage(file, position)
                     continue
             self.end = file.end
-            self._go_to(self._log.sequence.after(file), 0)
+            self._go_to(self._next_file(file), 0)
 
     @property
     def offset(self) -> int:
@@ -131,14 +155,39 @@ class LogScan:
 
     def _pass_damage(self, file: MappedFile, position: int) -> None:
         """Continue at the next valid record behind the invalid one at `position`, or end the scan there."""
+        begin = file.start + position
         found = self._resume(file, position)
         if found is None:
-            self.end = file.start + position
-            self.end_reason = self._reason
-            self._go_to(None, 0)
+            self._end_at(begin, self._reason)
             return
-        self._note_damage(file, file.start + position, found[0].start + found[1])
-        self._go_to(found[0], found[1])
+        resumed = found[0].start + found[1]
+        if resumed <= self._synced_offset or self._resumed_timestamp < self._synced_ms:
+            self._note_damage(file, begin, resumed)
+            self._go_to(found[0], found[1])
+            return
+        # A hole in what was not synced. It may lie directly behind damage to the last records that were.
+        end = max(begin, self._synced_offset)
+        self._note_damage(file, begin, end)
+        self._end_at(end, self._reason)
+        self.has_tail = True
+
+    def _end_at(self, offset: int, reason: str) -> None:
+        self.end = offset
+        self.end_reason = reason
+        self._go_to(None, 0)
+
+    def _next_file(self, file: MappedFile) -> MappedFile | None:
+        """Return the file behind this one, or None at the end of the log: also if one between them is missing that was
+        not synced."""
+        following = self._log.sequence.after(file)
+        if following is None or following.start == file.end or following.start <= self._synced_offset:
+            return following
+        self.has_tail = self._search(following, 0) >= 0
+        if self.has_tail and self._resumed_timestamp < self._synced_ms:
+            self.has_tail = False
+            return following
+        self.end_reason = "a file of the log is missing"
+        return None
 
     def _first_file(self) -> MappedFile | None:
         file = self._log.sequence.find(self._start)

@@ -124,7 +124,6 @@ class IndexFile:
         "_buffer",
         "_buffer_start",
         "_dirty_pages",
-        "_file",
         "_slot_count",
         "_slots",
         "begin_physical_offset",
@@ -132,13 +131,14 @@ class IndexFile:
         "end_physical_offset",
         "end_timestamp",
         "entry_limit",
+        "file",
         "hash_slot_count",
         "index_count",
         "is_dirty",
     )
 
     def __init__(self, pool: OpenFiles, directory: str, name: str, slot_count: int, entry_limit: int) -> None:
-        self._file = MappedFile(pool, directory, 0, file_size_bytes(slot_count, entry_limit), name)
+        self.file = MappedFile(pool, directory, 0, file_size_bytes(slot_count, entry_limit), name)
         self._slot_count = slot_count
         self.entry_limit = entry_limit
         self.begin_timestamp = 0
@@ -155,11 +155,11 @@ class IndexFile:
 
     @property
     def name(self) -> str:
-        return self._file.name
+        return self.file.name
 
     @property
     def path(self) -> str:
-        return self._file.path
+        return self.file.path
 
     @property
     def is_full(self) -> bool:
@@ -173,7 +173,7 @@ class IndexFile:
 
     def load(self) -> None:
         """Read the header. Raises OSError."""
-        header = _HEADER.unpack(self._file.pread(0, HEADER_BYTES))
+        header = _HEADER.unpack(self.file.pread(0, HEADER_BYTES))
         (
             self.begin_timestamp,
             self.end_timestamp,
@@ -187,7 +187,7 @@ class IndexFile:
 
     def create(self, predecessor: IndexFile | None) -> None:
         """Create the file; its timestamps and offsets start where those of the predecessor end. Raises OSError."""
-        self._file.create()
+        self.file.create()
         if predecessor is not None:
             self.begin_timestamp = self.end_timestamp = predecessor.end_timestamp
             self.begin_physical_offset = self.end_physical_offset = predecessor.end_physical_offset
@@ -198,7 +198,7 @@ class IndexFile:
         if self._slots is not None:
             return
         slots_bytes = HEADER_BYTES + self._slot_count * SLOT_BYTES
-        self._slots = files.map_private(self._file.fd(), slots_bytes)
+        self._slots = files.map_private(self.file.fd(), slots_bytes)
         self._dirty_pages = bytearray((slots_bytes + PAGE_BYTES - 1) // PAGE_BYTES)
 
     def close(self) -> None:
@@ -207,11 +207,11 @@ class IndexFile:
             self._slots.close()
             self._slots = None
             self._dirty_pages = bytearray()
-        self._file.close()
+        self.file.close()
 
     def delete(self) -> None:
         self.close()
-        self._file.delete()
+        self.file.delete()
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class IndexFile:
         if not self.is_dirty:
             return -1
         if self._buffer:
-            self._file.write(self._buffer, self._entry_at(self._buffer_start))
+            self.file.write(self._buffer, self._entry_at(self._buffer_start))
             self._buffer, self._buffer_start = bytearray(), self.index_count
         slots, flags, room = self._slots, self._dirty_pages, PAGES_IN_A_PART
         page = flags.find(1, page)
@@ -280,12 +280,12 @@ class IndexFile:
             last = flags.find(0, page, page + room)
             last = last if last >= 0 else min(len(flags), page + room)
             begin = max(page * PAGE_BYTES, HEADER_BYTES)
-            self._file.write(slots[begin : last * PAGE_BYTES], begin)  # the last page may be a part of one
+            self.file.write(slots[begin : last * PAGE_BYTES], begin)  # the last page may be a part of one
             flags[page:last] = bytes(last - page)
             room -= last - page + 1
             page = flags.find(1, last)
         if flags.find(1) < 0:
-            self._file.write(self._header(), 0)
+            self.file.write(self._header(), 0)
             self.is_dirty = False
         return -1
 
@@ -298,10 +298,6 @@ class IndexFile:
             self.hash_slot_count,
             self.index_count,
         )
-
-    def borrow(self) -> int:
-        """Return a duplicated descriptor for a sync in a thread; the borrower closes it."""
-        return self._file.borrow()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -334,7 +330,7 @@ class IndexFile:
 
     def _slot(self, code: int) -> int:
         at = HEADER_BYTES + code % self._slot_count * SLOT_BYTES
-        data = self._slots[at : at + SLOT_BYTES] if self._slots is not None else self._file.read(at, SLOT_BYTES)
+        data = self._slots[at : at + SLOT_BYTES] if self._slots is not None else self.file.read(at, SLOT_BYTES)
         return int.from_bytes(data, "big", signed=True)
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
@@ -342,7 +338,7 @@ class IndexFile:
             at = (number - self._buffer_start) * ENTRY_BYTES
             entry: tuple[int, int, int, int] = _ENTRY.unpack_from(self._buffer, at)
             return entry
-        return _ENTRY.unpack(self._file.read(self._entry_at(number), ENTRY_BYTES))
+        return _ENTRY.unpack(self.file.read(self._entry_at(number), ENTRY_BYTES))
 
     def _entry_at(self, number: int) -> int:
         return HEADER_BYTES + self._slot_count * SLOT_BYTES + number * ENTRY_BYTES
@@ -363,7 +359,7 @@ class IndexFile:
         is_good = True
         while is_good and number < self.index_count:
             count = min(_REWIND_ENTRIES, self.index_count - number)
-            data = self._file.pread(self._entry_at(number), count * ENTRY_BYTES)
+            data = self.file.pread(self._entry_at(number), count * ENTRY_BYTES)
             for code, offset, seconds, _previous in _ENTRY.iter_unpack(data):
                 if offset != message_offset:
                     if message:
@@ -391,8 +387,8 @@ class IndexFile:
         self._buffer_start = kept
         if sys.byteorder == "little":
             slots.byteswap()
-        self._file.write(slots.tobytes(), HEADER_BYTES)
-        self._file.write(self._header(), 0)
+        self.file.write(slots.tobytes(), HEADER_BYTES)
+        self.file.write(self._header(), 0)
         self.is_dirty = False
 
 

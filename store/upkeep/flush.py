@@ -1,8 +1,7 @@
 """The flusher: syncs log, queues and index, advances the `flushed` watermark and writes the checkpoint.
 
-Worker threads run fdatasync. They receive only duplicated descriptors and path names, so nothing that the event loop
-does meanwhile can affect them. With SYNC_FLUSH the log is synced about a thousand times a second. Where the kernel
-supports it, such a sync needs no thread (kernel_sync.py); elsewhere a dedicated thread runs it (worker_thread.py).
+The syncs run outside of the event loop (file_syncs.py). With SYNC_FLUSH the log is synced about a thousand times a
+second. Where the kernel supports it, such a sync needs no thread; elsewhere a dedicated thread runs it.
 
 Why the watermark and the checkpoint never run ahead of the disk: each flush first records the values that it will
 publish (end of the log, ends of the queues, store time) and only then submits the sync. Everything up to those values
@@ -17,8 +16,7 @@ nothing counts as flushed.
 
 from __future__ import annotations
 
-import errno
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import structlog
@@ -26,8 +24,7 @@ import trio
 
 from triomq.store.config import FlushDiskType
 from triomq.store.contents import Contents, Marks
-from triomq.store.disk.files import OUT_OF_DESCRIPTORS, PAGE_BYTES, Files
-from triomq.store.disk.kernel_sync import KernelSync
+from triomq.store.disk.files import PAGE_BYTES
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError, SyncNotBegun
@@ -35,7 +32,7 @@ from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.checkpoint import CleanNote
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
-from triomq.store.queues.index_file import IndexFile
+from triomq.store.upkeep.file_syncs import FileSyncs
 
 log = structlog.get_logger("triomq.store.flush")
 
@@ -46,8 +43,6 @@ RETRY_SECONDS = 0.1
 """The pause after a sync of the log that could not begin."""
 # Files closed after a sync that could not begin: one for each descriptor that it needs, file and directory.
 _CLOSED_FOR_A_SYNC = 2
-# The most descriptors that one sync in a thread holds.
-_SYNC_AT_ONCE = 256
 # A checkpoint is due at the latest when the log has grown by this much, which recovery reads in about a second.
 _CHECKPOINT_BYTES = 256 << 20
 # Above this number of files, their whole file system is synced: thousands of fdatasync calls take half a minute.
@@ -60,21 +55,18 @@ class Flush:
     __slots__ = (
         "_checkpoint",
         "_fail_stop",
-        "_files",
         "_index",
+        "_is_doubtful",
         "_is_short",
-        "_kernel_sync",
         "_last_store_timestamp",
         "_log",
         "_log_lock",
         "_marks",
-        "_offload",
-        "_offload_log",
         "_open_files",
         "_queue_lock",
         "_queues",
-        "_root",
         "_settings",
+        "_syncs",
         "on_synced",
     )
 
@@ -89,34 +81,27 @@ class Flush:
         offload_log: Offload,
         last_store_timestamp: Callable[[], int],
     ) -> None:
-        self._files = contents.files
         self._open_files = contents.open_files
         self._log = contents.log
         self._queues = contents.queues
         self._index = contents.index
         self._checkpoint = contents.checkpoint
-        self._root = contents.paths.root
         self._settings = settings
         self._marks = marks
         self._fail_stop = fail_stop
-        self._offload = offload
-        self._offload_log = offload_log
         self._last_store_timestamp = last_store_timestamp
         self.on_synced: SyncObserver | None = None
-        self._kernel_sync: KernelSync | None = None
+        self._syncs = FileSyncs(contents.files, contents.paths.root, offload, offload_log)
+        self._is_doubtful = False
+        """Queue entries were written that no sync can prove (file_syncs.py): no checkpoint claims them, so the next
+        start reads the log from what the last one claimed."""
         self._is_short = False
         self._log_lock = trio.Lock()
         self._queue_lock = trio.Lock()
 
-    def use_kernel_sync(self) -> None:
-        """Until `close`, sync the log without a thread where the kernel supports it."""
-        self._kernel_sync = self._files.kernel_sync()
-
     def close(self) -> None:
-        """Release the kernel's sync. No sync may be running."""
-        if self._kernel_sync is not None:
-            self._kernel_sync.close()
-            self._kernel_sync = None
+        """Release what `begin` took. No sync may be running."""
+        self._syncs.close()
 
     @asynccontextmanager
     async def halted(self) -> AsyncIterator[None]:
@@ -125,6 +110,23 @@ class Flush:
             yield
 
     # -- log -------------------------------------------------------------------------------------------------------
+
+    async def begin(self, *, in_kernel: bool) -> None:
+        """Sync what a recovery read or changed, before anybody is told of it, and note in the checkpoint that this was
+        done. Until `close`, sync the log `in_kernel`, where that is supported. Raises StoreBroken, OSError."""
+        self._syncs.begin(in_kernel=in_kernel)
+        await self.cover()
+        self._checkpoint.synced_offset = self._marks.flushed.value
+        self._checkpoint.save()
+
+    async def cover(self) -> None:
+        """Return when everything that is committed now is on disk. Raises StoreBroken, StoreFailed, StoreClosed."""
+        target, flushed = self._log.committed_offset, self._marks.flushed
+        while flushed.error is None and flushed.value < min(target, self._log.committed_offset):
+            if not await self.flush_log():
+                await trio.sleep(RETRY_SECONDS)
+        if flushed.error is not None:
+            raise flushed.error
 
     async def run_log(self) -> None:
         """Flush the log until cancelled: with SYNC_FLUSH as soon as something is committed (all messages that arrive
@@ -166,7 +168,7 @@ class Flush:
             self._log.unsynced_directories.clear()
             began = trio.current_time()
             try:
-                await self._sync_log(self._log.files_between(self._marks.flushed.value, target), directories)
+                await self._syncs.of_log(self._log.files_between(self._marks.flushed.value, target), directories)
             except SyncNotBegun as error:
                 self._log.unsynced_directories.update(directories)
                 self._not_begun("commit log", error)
@@ -180,25 +182,6 @@ class Flush:
             self._has_begun()
             self._marks.flushed.advance(target)
             return True
-
-    async def _sync_log(self, files: list[MappedFile], directories: list[str]) -> None:
-        """Sync these files of the log. Raises SyncNotBegun, OSError."""
-        # Looked at before the first await: retention may delete files during it, but only such as are not listed then.
-        for file in files:
-            if not self._is_linked(file):
-                raise FileNotFoundError(errno.ENOENT, "deleted while the broker writes to it", file.path)
-        if len(files) == 1 and not directories and self._kernel_sync is not None:
-            with suppress(SyncNotBegun):  # the kernel has no room: a thread asks it in another way
-                await self._sync_in_kernel(self._kernel_sync, files[0])
-                return
-        for at in range(0, len(files), _SYNC_AT_ONCE):
-            await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
-
-    def _is_linked(self, file: MappedFile) -> bool:
-        try:
-            return file.is_linked
-        except OSError as error:
-            raise _unless_temporary(error) from None
 
     def _synced(self, what: str, began: float, *, has_failed: bool = False) -> None:
         if self.on_synced is not None:
@@ -215,40 +198,6 @@ class Flush:
         if self._is_short:
             self._is_short = False
             log.info("syncs can begin again")
-
-    @staticmethod
-    def _borrow(file: MappedFile | IndexFile) -> int:
-        """Return a descriptor for a sync. Raises SyncNotBegun if there is none, OSError."""
-        try:
-            return file.borrow()
-        except OSError as error:
-            raise _unless_temporary(error) from None
-
-    async def _sync_in_kernel(self, kernel_sync: KernelSync, file: MappedFile) -> None:
-        fd = self._borrow(file)
-        try:
-            await kernel_sync(fd)
-        finally:
-            self._files.close(fd)
-
-    async def _sync(
-        self,
-        offload: Offload,
-        files: Sequence[MappedFile | IndexFile],
-        directories: list[str],
-        *,
-        may_be_gone: bool = False,
-    ) -> None:
-        """Sync in a thread, and wait for it even when cancelled: it uses descriptors of these files. Raises
-        SyncNotBegun, OSError."""
-        fds: list[int] = []
-        try:
-            fds += (self._borrow(file) for file in files)
-            with trio.CancelScope(shield=True):
-                await offload(_sync_all, self._files, fds, directories, may_be_gone)
-        finally:
-            for fd in fds:
-                self._files.close(fd)
 
     # -- queues, index, checkpoint -----------------------------------------------------------------------------------
 
@@ -277,7 +226,8 @@ class Flush:
         async with self._queue_lock:
             least = least_pages * PAGE_BYTES
             dirty = [queue for queue in self._queues.dirty if (queue.end - queue.synced_end) * ENTRY_BYTES >= least]
-            if not dirty:
+            was_closed = self._open_files.closed_unsynced
+            if not dirty and not was_closed:
                 return True
             directories = sorted(self._queues.unsynced_directories)
             self._queues.unsynced_directories.clear()
@@ -285,13 +235,15 @@ class Flush:
             files = _unsynced_files(dirty)
             began = trio.current_time()
             try:
-                if len(files) + len(directories) > _SYNC_ONE_BY_ONE:
-                    with trio.CancelScope(shield=True):
-                        await self._offload(self._files.sync_filesystem, self._root)
+                self._open_files.closed_unsynced = False
+                if self._syncs.can_tell and (was_closed or len(files) + len(directories) > _SYNC_ONE_BY_ONE):
+                    await self._syncs.of_file_system(files)
                 else:
-                    await self._sync(self._offload, files, directories, may_be_gone=True)
+                    self._is_doubtful = self._is_doubtful or was_closed
+                    await self._syncs.of_others(files, directories)
             except SyncNotBegun as error:
                 self._queues.unsynced_directories.update(directories)
+                self._open_files.closed_unsynced = was_closed
                 self._not_begun("consume queues", error)
                 return False
             except OSError as error:
@@ -330,10 +282,11 @@ class Flush:
         deleted_count = self._queues.deleted_count
         has_begun = await self.flush_log()
         has_begun = await self.flush_queues(0) and has_begun
-        is_index_safe = await self._flush_index()
+        is_index_safe = await self._flush_index() and not self._open_files.closed_unsynced
         if self._marks.flushed.error is not None or not has_begun:
             return has_begun
-        if not self._queues.touched:  # no queue entry waits for space on the disk
+        self._checkpoint.synced_offset = self._marks.flushed.value
+        if not self._queues.touched and not self._is_doubtful:  # and no queue entry waits for space on the disk
             self._checkpoint.queues_ms = max(self._checkpoint.queues_ms, store_timestamp)
             if deleted_count == self._queues.deleted_count:
                 self._checkpoint.safe_offset = safe_offset
@@ -343,7 +296,7 @@ class Flush:
                 if is_index_safe:
                     self._checkpoint.safe_index_offset = safe_offset
         try:
-            self._checkpoint.save(note)
+            self._checkpoint.save(note if not self._is_doubtful else None)
         except OSError as error:
             log.error("checkpoint cannot be written", error=str(error))
         return True
@@ -361,30 +314,13 @@ class Flush:
             # RocketMQ stores the end timestamp of a full file. One less is safe for a file that still grows: more
             # messages may arrive in the same millisecond.
             end_timestamp = current.end_timestamp - 1
-            await self._sync(self._offload, [*filled, current], [])
+            await self._syncs.of_others([file.file for file in (*filled, current)], [])
         except (OSError, SyncNotBegun) as error:
             log.error("index cannot be synced", error=str(error))
             return False
         self._index.filled = [file for file in self._index.filled if file not in filled]
         self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_timestamp)
         return True
-
-
-def _unless_temporary(error: OSError) -> Exception:
-    """Return SyncNotBegun for the lack of a descriptor, and any other error as it is."""
-    return SyncNotBegun(f"no descriptor: {error.strerror}") if error.errno in OUT_OF_DESCRIPTORS else error
-
-
-def _sync_all(files: Files, fds: list[int], directories: list[str], may_be_gone: bool) -> None:
-    """Sync descriptors, then directories. Runs in a thread."""
-    for fd in fds:
-        files.datasync(fd)
-    for path in directories:
-        if may_be_gone:
-            with suppress(FileNotFoundError):  # removed with a deleted topic, so no name in it needs to survive
-                files.sync_directory(path)
-        else:
-            files.sync_directory(path)
 
 
 def _unsynced_files(queues: list[ConsumeQueue]) -> list[MappedFile]:

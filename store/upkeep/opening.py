@@ -68,8 +68,6 @@ class Opening:
             queue.correct_min_offset(contents.log.min_offset)
         contents.index.open_for_writing()
         self._directory.mark_unclean()
-        if contents.checkpoint.note is not None:
-            contents.checkpoint.save()
         log_end = contents.log.committed_offset
         log.info(
             "store loaded",
@@ -80,8 +78,16 @@ class Opening:
             was_clean=was_clean,
             records_read=report.records,
         )
-        synced_end = report.log_end if was_clean else min(report.scanned_from, report.log_end)
-        return Opened(report, log_end, synced_end, contents.newest_store_timestamp)
+        return Opened(report, log_end, self._synced_end(report), contents.newest_store_timestamp)
+
+    def _synced_end(self, report: RecoveryReport) -> int:
+        """Return the offset up to which the log is on disk. After an unclean end that is not what recovery read or
+        cleared, which is in the last file at least, nor the names of the files."""
+        log, last = self._contents.log, self._contents.log.sequence.last
+        if report.was_clean or last is None:
+            return report.log_end
+        log.unsynced_directories.update(file.directory for file in log.sequence.files)
+        return min(report.scanned_from, last.start)
 
     def _load_log(self) -> None:
         paths, files = self._contents.paths, self._contents.files

@@ -18,8 +18,9 @@ because the abort file is written before the first change, and the second note i
 changes. An interrupted recovery thus looks like a crash, and the next start repeats it from the same or an earlier
 offset. Recovery is idempotent: running it twice gives the same bytes as running it once.
 
-RocketMQ ends the log at the first damaged record. Here, damage in the middle costs only the damaged records
-(damage_repair.py). docs/internals/crash-safety.md gives the argument and the test for each guard.
+RocketMQ ends the log at the first damaged record. Here, damage to what was synced costs only the damaged records
+(damage_repair.py), and behind that the log ends at the first hole (log_scan.py). docs/internals/crash-safety.md gives
+the argument and the test for each guard.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from triomq.store.contents import Contents
 from triomq.store.log.checkpoint import CleanNote
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.damage_repair import DamageRepair
-from triomq.store.log.log_scan import LogScan
+from triomq.store.log.log_scan import ALL_SYNCED, LogScan
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.queues.index import Index
@@ -133,7 +134,13 @@ class Recovery:
                 self._index.repair(self._checkpoint.index_ms, sequence.files[-1].end)
             self._index.open_for_writing()
             self._index_end = self._index.end_physical_offset
-        scan = LogScan(self._log, report.scanned_from, check_crc=self._check_crc)
+        scan = LogScan(
+            self._log,
+            report.scanned_from,
+            check_crc=self._check_crc,
+            synced_offset=self._synced_offset(was_clean),
+            synced_ms=self._checkpoint.log_ms if self._checkpoint.synced_offset < 0 else 0,
+        )
         yield from self._walk(scan)
         report.log_end = scan.end
         report.damages = scan.damages
@@ -159,6 +166,18 @@ class Recovery:
             if head[4:8] == _MAGIC and 0 < record.store_timestamp_at(head) <= safe_ms:
                 return file.start
         return files[0].start
+
+    def _synced_offset(self, was_clean: bool) -> int:
+        """Return the offset up to which the log was certainly synced. Behind it the log ends at the first hole.
+
+        After a clean exit that is all of it. Without a checkpoint nothing is known: it was removed by hand, since a
+        start writes it before there are messages. With another broker's, all but its newest files and messages was
+        synced; the scan compares the times of those.
+        """
+        checkpoint = self._checkpoint
+        if was_clean or not checkpoint.exists:
+            return ALL_SYNCED
+        return checkpoint.synced_offset if checkpoint.synced_offset >= 0 else self._first_offset(was_clean)
 
     def _is_note_usable(self) -> bool:
         """Return whether the log still matches the second note of our checkpoint.
@@ -289,6 +308,8 @@ class Recovery:
 
     def _set_end(self, scan: LogScan) -> Iterator[None]:
         self._queue_recovery.write()
+        if scan.has_tail:
+            yield from self._damage.save_tail(scan.end, scan.end_reason)
         for damage in scan.damages:
             self._damage.take_out(damage)
             self._queue_recovery.blank(damage)

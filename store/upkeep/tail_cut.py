@@ -103,7 +103,7 @@ class TailCut:
         self._log.sequence.truncate(physical_offset)
         self._log.set_end(physical_offset)
         self._contents.index.cut(physical_offset)
-        self._contents.checkpoint.lower(self._contents.newest_store_timestamp)
+        self._contents.checkpoint.lower(self._contents.newest_store_timestamp, physical_offset)
         self._contents.checkpoint.save()
         reason = LogCut(f"the log was truncated at {physical_offset}, where it differs from the master's")
         self._marks.committed.set_back(physical_offset, reason)

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 from broker_fakes import MemoryFile
-from broker_store_lab import START_MS, Lab, WallClock, open_lab, settle
+from broker_store_lab import START_MS, Lab, WallClock, inline, open_lab, settle
 from golden_data import copy_golden_store, golden_expectation
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,13 +31,14 @@ LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*ra
 
 @asynccontextmanager
 async def delivering(lab: Lab, file: MemoryFile | None = None) -> AsyncIterator[DelayOffsets]:
-    offsets = DelayOffsets(file if file is not None else MemoryFile())
+    offsets = DelayOffsets(file if file is not None else MemoryFile(), offload=inline)
     delivery = DelayedDelivery(lab.configuration, lab.store, lab.writer, offsets, now_ms=lab.now_ms)
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
         await settle()
         yield offsets
         nursery.cancel_scope.cancel()
+    await offsets.persist()
 
 
 async def test_every_level_delivers_at_its_time_and_never_early(
@@ -302,26 +303,26 @@ async def test_deliveries_are_counted(tmp_path: Path, autojump_clock: trio.testi
             nursery.cancel_scope.cancel()
 
 
-def test_a_file_of_rocketmq_is_read_and_written_alike() -> None:
+async def test_a_file_of_rocketmq_is_read_and_written_alike() -> None:
     text = '{\n\t"offsetTable":{1:25,2:10,3:2,4:1\n\t}\n}'
     file = MemoryFile(text)
     offsets = DelayOffsets(file)
     offsets.load()
     assert dict(offsets.items()) == {1: 25, 2: 10, 3: 2, 4: 1}
-    assert not offsets.persist()
+    assert not await offsets.persist()
     offsets.set(18, 1)
-    assert offsets.persist()
+    assert await offsets.persist()
     assert file.text == '{\n\t"offsetTable":{1:25,2:10,3:2,4:1,18:1\n\t}\n}'
 
 
-def test_a_slave_takes_its_masters_table() -> None:
+async def test_a_slave_takes_its_masters_table() -> None:
     file = MemoryFile()
     offsets = DelayOffsets(file)
     offsets.merge(DelayOffsetSerializeWrapper(offset_table={2: 9}))
-    assert offsets.persist()
+    assert await offsets.persist()
     assert offsets.wrapper().offset_table == {2: 9}
     offsets.merge(DelayOffsetSerializeWrapper(offset_table={2: 9}))
-    assert not offsets.persist()
+    assert not await offsets.persist()
 
 
 @given(st.binary(max_size=200))

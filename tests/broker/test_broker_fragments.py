@@ -177,15 +177,15 @@ def test_a_file_in_pieces_is_written_in_writes_of_some_size(tmp_path: Any, sizes
     assert max(writes, default=0) < WRITE_BYTES + max(sizes, default=0)
 
 
-def test_offsets_change_one_block() -> None:
+async def test_offsets_change_one_block() -> None:
     file = MemoryFile()
     table = OffsetTable(file)
     for number in range(1000):
         table.commit(f"G{number}", "T", 0, 5)
-    assert table.persist()
+    assert await table.persist()
     before = {id(piece) for piece in table._pieces()}
     table.commit("G500", "T", 0, 6)
-    assert table.persist()
+    assert await table.persist()
     changed = [piece for piece in table._pieces() if id(piece) not in before]
     assert sum(b"{0:6" in piece for piece in changed) == 1
     assert sum(b"@G" in piece for piece in changed) == 1

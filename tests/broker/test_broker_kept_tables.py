@@ -271,20 +271,20 @@ def test_offsets_are_stored_as_they_come() -> None:
     assert table.smallest_of_all_groups("T", without=["H"]) == {0: [3], 1: [7]}
 
 
-def test_offsets_are_kept_with_bare_numeric_keys_and_only_written_when_changed() -> None:
+async def test_offsets_are_kept_with_bare_numeric_keys_and_only_written_when_changed() -> None:
     file = MemoryFile()
     table = OffsetTable(file)
-    assert not table.persist()
+    assert not await table.persist()
     table.commit("G", "%RETRY%G", 0, 1)
     table.commit("G", "T", 0, 5)
     table.commit("G", "T", 1, 7)
-    assert table.persist()
-    assert not table.persist()
+    assert await table.persist()
+    assert not await table.persist()
     assert file.text == '{\n\t"offsetTable":{\n\t\t"%RETRY%G@G":{0:1\n\t\t},\n\t\t"T@G":{0:5,1:7\n\t\t}\n\t}\n}'
     again = OffsetTable(file)
     again.load()
     assert again.queues("G", "T") == {0: 5, 1: 7}
-    assert not again.persist()
+    assert not await again.persist()
 
 
 def test_quoted_keys_are_read_as_well_and_torn_files_are_not() -> None:
@@ -293,14 +293,14 @@ def test_quoted_keys_are_read_as_well_and_torn_files_are_not() -> None:
     assert table.query("G", "T", 0) == 5
 
 
-def test_offsets_of_light_queues_are_kept_apart() -> None:
+async def test_offsets_of_light_queues_are_kept_apart() -> None:
     file = MemoryFile()
     table = OffsetTable(file, enable_lmq=True)
     table.commit("%LMQ%g", "%LMQ%q", 7, 3)
     table.commit("G", "T", 0, 5)
     assert table.query("%LMQ%g", "%LMQ%q", 0) == 3
     assert table.queues("%LMQ%g", "%LMQ%q") == {0: 3}
-    table.persist()
+    await table.persist()
     assert file.text == (
         '{\n\t"lmqOffsetTable":{\n\t\t"%LMQ%q@%LMQ%g":3\n\t},\n\t"offsetTable":{\n\t\t"T@G":{0:5\n\t\t}\n\t}\n}'
     )
@@ -327,14 +327,14 @@ def test_clone_remove_and_merge_offsets() -> None:
     assert table.queues("H", "T") == {1: 1}
 
 
-def test_names_that_look_like_entries_are_names() -> None:
+async def test_names_that_look_like_entries_are_names() -> None:
     file = MemoryFile()
     table = OffsetTable(file)
     groups = ["G{1:2", "G,3:", 'G"{4:5', "G\\", 'G\\"{6:', "{7:8}", " 9:"]
     for number, group in enumerate(groups):
         table.commit(group, "T", number, number)
         table.commit(group, "T", 77, -1)
-    table.persist()
+    await table.persist()
     again = OffsetTable(file)
     again.load()
     assert again.wrapper() == table.wrapper()
@@ -396,12 +396,12 @@ def test_offsets_of_a_master_count_once() -> None:
     assert (size > 0, table.sent_bytes) == (True, 0)
 
 
-def test_an_offset_file_above_the_limit_is_kept_and_takes_no_more() -> None:
+async def test_an_offset_file_above_the_limit_is_kept_and_takes_no_more() -> None:
     file = MemoryFile()
     before = OffsetTable(file)
     for number in range(10):
         before.commit(f"G{number}", "T", 0, 5)
-    before.persist()
+    await before.persist()
     table = OffsetTable(file, max_table_bytes=lambda: 100)
     table.load()
     assert table.sent_bytes == before.sent_bytes
@@ -498,15 +498,15 @@ async def test_full_disk_is_told_to_who_waits_and_tried_again(clock: FakeClock, 
 
 async def test_offsets_are_written_in_a_thread(autojump_clock: object) -> None:
     file = SlowFile()
-    table = OffsetTable(file)
-    assert not await table.persist_offloaded(inline)
+    table = OffsetTable(file, offload=inline)
+    assert not await table.persist()
     table.commit("G", "T", 0, 5)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(table.persist_offloaded, inline)
+        nursery.start_soon(table.persist)
         await trio.sleep(0.005)
         table.commit("G", "T", 0, 6)
     assert "{0:5" in file.text
-    assert table.persist(), "what came during the write is still to be written"
+    assert await table.persist(), "what came during the write is still to be written"
     assert "{0:6" in file.text
     assert table.encode() == table.wrapper().encode()
 
@@ -580,15 +580,15 @@ class WatchedFile(MemoryFile):
 async def test_a_file_that_a_thread_writes_is_not_written_by_anybody_else(autojump_clock: object) -> None:
     """Two writers of one temporary file would produce a mixture of both."""
     file = WatchedFile()
-    table = OffsetTable(file)
+    table = OffsetTable(file, offload=file.offload)
     table.commit("G", "T", 0, 1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(table.persist_offloaded, file.offload)
+        nursery.start_soon(table.persist)
         await trio.sleep(0.5)
         table.commit("G", "T", 0, 2)
-        assert not table.persist(), "what a slave does when it took over its master's offsets"
-        assert not await table.persist_offloaded(file.offload)
+        assert not await table.persist(), "what a slave does when it took over its master's offsets"
+        assert not await table.persist()
     assert file.most_writers == 1
     assert '"T@G":{0:1' in file.text.replace("\n", "").replace("\t", "")
-    assert table.persist(), "the change that came meanwhile is still to be written"
+    assert await table.persist(), "the change that came meanwhile is still to be written"
     assert '"T@G":{0:2' in file.text.replace("\n", "").replace("\t", "")

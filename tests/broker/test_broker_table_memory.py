@@ -74,9 +74,9 @@ class Filled:
             table.load()
 
     def save(self) -> None:
-        for table in (self.offsets, self.filters):
-            table.persist()
-        self.locks._writer.save()
+        self.filters.persist()
+        for table in (self.offsets, self.locks):
+            table._writer.save()
 
     def add(self, kind: str, first: str, second: str, number: int) -> None:
         """Add an entry of one table."""

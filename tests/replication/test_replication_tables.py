@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from store_support import message, open_store
+from store_support import inline, message, open_store
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
@@ -55,7 +55,8 @@ class FakeMaster:
 
 
 def tables(now_ms: int = 5) -> tuple[TopicTable, GroupTable, OffsetTable, DelayOffsets]:
-    return TopicTable(now_ms=lambda: now_ms), GroupTable(now_ms=lambda: now_ms), OffsetTable(), DelayOffsets()
+    offsets, delays = OffsetTable(offload=inline), DelayOffsets(offload=inline)
+    return TopicTable(now_ms=lambda: now_ms), GroupTable(now_ms=lambda: now_ms), offsets, delays
 
 
 class Slave:

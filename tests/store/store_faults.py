@@ -73,7 +73,7 @@ class RecordingFiles(Files):
         super().make_directories(path)
         self.journal.append(Operation("make_directories", path))
 
-    def sync_filesystem(self, path: str) -> None:
+    def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
         known = {operation.path: "sync" for operation in self.journal if operation.kind in ("create", "write")}
         for operation in self.journal:
             if operation.kind == "make_directories":

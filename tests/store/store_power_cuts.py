@@ -5,7 +5,7 @@ is what could be on the disk when the power fails at one of these points: everyt
 the rest any part, in any order, down to single sectors. The store that is opened on it must have
 
 * every message whose flush was waited for (SYNC_FLUSH), at its queue offset, with its bytes, and found by its keys;
-* nothing that was not put, and nothing twice;
+* nothing that was not put, nothing twice, and nothing that was put behind something that is lost;
 * the same bytes when it is cut off again right after the recovery and recovered once more.
 
 Some images are cut off a second time in the middle of their recovery.
@@ -119,6 +119,8 @@ def check(store: MessageStore, put: dict[str, Put], must_have: set[str]) -> set[
                     found.add(key)
                 offset = result.next_begin_offset
     assert must_have <= found, f"{len(must_have - found)} acknowledged messages lost"
+    written_first = list(put)[: len(found)]
+    assert found == set(written_first), f"no prefix of what was written: {sorted(found - set(written_first))[:3]}"
     return found
 
 

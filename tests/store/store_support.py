@@ -59,6 +59,12 @@ async def open_store(
     return store
 
 
+async def sync_log(store: MessageStore) -> None:
+    """Sync the log and note that in the checkpoint: damage in front of this is damage, not what a power failure left.
+    Queues and index are not synced, so the next start still reads this part of the log."""
+    await store._flush.begin(in_kernel=False)
+
+
 def abandon(store: MessageStore) -> None:
     """Leave the store as a killed process does: nothing is flushed, descriptors and the lock are released."""
     store.contents.open_files.close_all()

@@ -18,7 +18,7 @@ import pytest
 import structlog
 import trio
 from store_seeds import seed_of
-from store_support import WallClock, abandon, message, open_store
+from store_support import WallClock, abandon, message, open_store, sync_log
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
@@ -109,6 +109,7 @@ async def filled(root: Path, choose: random.Random, *, is_closed: bool) -> Writt
     if is_closed:
         await store.close()
     else:
+        await sync_log(store)
         store.contents.index.write_out()
         abandon(store)
     return written

@@ -347,7 +347,7 @@ async def test_without_room_in_the_kernel_a_thread_syncs(
         await nursery.start(store.run)
         with trio.fail_after(10):
             await store.flushed.wait_beyond(put(store).last_offset)
-        busy = store._flush._kernel_sync
+        busy = store._flush._syncs.kernel_sync
         assert busy is not None
         scripted = Scripted(busy._call, busy._submit_number, *[-errno.EAGAIN] * 3)
         busy._call = scripted

@@ -6,7 +6,7 @@ import mmap
 from pathlib import Path
 
 import pytest
-from store_support import abandon, message, open_store
+from store_support import abandon, message, open_store, sync_log
 
 from triomq.protocol import record
 from triomq.store.disk.files import Files
@@ -92,6 +92,7 @@ async def test_zeros_in_properties_are_no_fault_while_each_sector_has_another_by
 async def test_a_sector_of_properties_that_is_all_zeros_is_torn(tmp_path: Path, sector: int) -> None:
     store, begin = await with_properties(tmp_path, b"x" * SIZE)
     assert found_in(store) == [0, begin + SIZE]
+    await sync_log(store)
     abandon(store)
     low = max((begin // 512 + sector) * 512, begin)
     high = min((begin // 512 + sector + 1) * 512, begin + SIZE)

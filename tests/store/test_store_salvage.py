@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from store_faults import FailingFiles, RecordingFiles, replay_onto
-from store_support import abandon, message, open_store, small_settings
+from store_support import abandon, message, open_store, small_settings, sync_log
 from structlog.testing import capture_logs
 
 from triomq.protocol import record
@@ -35,6 +35,7 @@ async def damaged_store(root: Path) -> tuple[str, bytes]:
     store = await open_store(root)
     places = [store.append(message(body=b"%d" % number * 300, uniq_key=f"u{number}")) for number in range(9)]
     store.commit()
+    await sync_log(store)
     abandon(store)
     begin, size = places[2].physical_offset, places[2].size_bytes + places[3].size_bytes
     with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
@@ -154,6 +155,7 @@ async def test_a_repair_touches_nothing_behind_the_damage_however_short_it_is(tm
     store = await open_store(tmp_path)
     _, damaged, _ = (store.append(message(body=body)) for body in (b"before", b"x" * body_bytes, b"behind"))
     store.commit()
+    await sync_log(store)
     abandon(store)
     with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(damaged.physical_offset + 88)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store_support import WallClock, abandon, message, open_store, small_settings
+from store_faults import RecordingFiles
+from store_support import WallClock, abandon, message, open_store, small_settings, sync_log
 from structlog.testing import capture_logs
 
 from triomq.protocol import record
@@ -53,17 +54,21 @@ async def test_a_newest_entry_that_leads_to_no_record_has_no_time(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
-async def test_after_a_clean_exit_everything_counts_as_synced_and_after_a_crash_what_was_read_does_not(
+async def test_after_a_clean_exit_nothing_is_synced_again_and_after_a_crash_what_was_read(
     tmp_path: Path, is_closed: bool
 ) -> None:
     store = await open_store(tmp_path)
     put(store, 30)
     end = store.committed.value
     await store.close() if is_closed else abandon(store)
-    store = await open_store(tmp_path)
-    assert (store.committed.value, store.accepted.value) == (end, end)
-    assert store.flushed.value == (end if is_closed else 0)
+    files = RecordingFiles()
+    store = await open_store(tmp_path, files=files)
+    assert (store.committed.value, store.accepted.value, store.flushed.value) == (end, end, end)
     assert report_of(store).records == (0 if is_closed else 30)
+    synced = [operation.path for operation in files.journal if operation.kind == "sync"]
+    logs = [str(path) for path in sorted((tmp_path / "commitlog").iterdir())]
+    assert [path for path in synced if "commitlog" in path] == ([] if is_closed else logs)
+    assert checkpoint_of(tmp_path).synced_offset == end
     abandon(store)
 
 
@@ -367,6 +372,7 @@ async def test_the_record_in_place_of_a_damaged_one_is_a_rolled_back_one_of_a_to
     store = await open_store(tmp_path, clock=WallClock(step_ms=1000))
     places = [store.append(message(body=b"%d" % number * 100)) for number in range(5)]
     store.commit()
+    await sync_log(store)
     abandon(store)
     with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(places[2].physical_offset + 100)

@@ -1,0 +1,118 @@
+"""A write that fails later is only reported to descriptors that were open then: what that means for closed files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from store_support import abandon, message, open_store
+
+from triomq.store.disk.files import Files, _does_syncfs_tell
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
+from triomq.store.log.checkpoint import Checkpoint
+from triomq.store.message_store import MessageStore
+
+
+class NotedFiles(Files):
+    """Notes the syncs of the whole file system: whether a descriptor was held for each."""
+
+    def __init__(self) -> None:
+        self.opened: list[int] = []
+        self.file_system_syncs: list[int] = []
+
+    def open_directory(self, path: str) -> int:
+        fd = super().open_directory(path)
+        self.opened.append(fd)
+        return fd
+
+    def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
+        assert os.fstat(held_fd).st_ino == os.stat(path).st_ino
+        self.file_system_syncs.append(held_fd)
+
+
+def put(store: MessageStore, count: int = 1) -> None:
+    for _ in range(count):
+        assert store.append(message()).is_ok
+    store.commit()
+
+
+def saved(root: Path) -> Checkpoint:
+    checkpoint = Checkpoint(Files(), str(root / "checkpoint"))
+    checkpoint.load()
+    return checkpoint
+
+
+def test_a_file_of_the_log_stays_open_while_it_has_unsynced_bytes(tmp_path: Path) -> None:
+    pool = OpenFiles(Files(), 1)
+    log, queue, other = (
+        MappedFile(pool, str(tmp_path), 0, 100, name, holds_log=name == "log") for name in ("log", "queue", "other")
+    )
+    log.create()
+    log.write(b"x", 0)
+    for file in (queue, other):
+        file.create()
+    assert (pool.count, pool.closed_unsynced) == (2, False)  # the log's and the newest
+    assert pool.close_one() and not pool.close_one() and pool.count == 1
+    log.is_unsynced = False
+    queue.write(b"x", 0)
+    assert pool.count == 1
+    other.fd()
+    assert (pool.count, pool.closed_unsynced) == (1, True)
+    pool.close_all()
+
+
+async def test_when_a_queue_file_was_closed_unsynced_the_whole_file_system_is_synced(tmp_path: Path) -> None:
+    files = NotedFiles()
+    store = await open_store(tmp_path, files=files)
+    store._flush._syncs.can_tell = True
+    put(store)
+    await store._flush.flush_thoroughly()
+    assert files.file_system_syncs == []
+    put(store)
+    while store.contents.open_files.close_one():
+        pass
+    assert store.contents.open_files.closed_unsynced
+    await store._flush.flush_thoroughly()
+    assert files.file_system_syncs == files.opened  # through the descriptor that is open since the store was opened
+    assert saved(tmp_path).safe_offset == store.committed.value
+    put(store)
+    await store._flush.flush_thoroughly()
+    assert len(files.file_system_syncs) == 1
+    await store.close()
+
+
+async def test_where_no_sync_can_tell_no_checkpoint_claims_what_a_closed_file_had(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    store._flush._syncs.can_tell = False
+    put(store)
+    await store._flush.flush_thoroughly()
+    claimed = store.committed.value
+    put(store)
+    while store.contents.open_files.close_one():
+        pass
+    for _ in range(2):
+        put(store)
+        await store._flush.flush_thoroughly()
+        assert (saved(tmp_path).safe_offset, saved(tmp_path).synced_offset) == (claimed, store.committed.value)
+    abandon(store)
+    store = await open_store(tmp_path)
+    report = store.recovery_report
+    assert report is not None and (report.scanned_from, report.records) == (claimed, 3)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "tells"),
+    [
+        ("linux", "5.8.0-generic", True),
+        ("linux", "5.7.19", False),
+        ("linux", "4.19.0", False),
+        ("linux", "6.1", True),
+        ("linux", "10.0.1", True),
+        ("linux", "unknown", False),
+        ("darwin", "22.1.0", False),
+    ],
+)
+def test_syncfs_tells_since_linux_5_8(system: str, release: str, tells: bool) -> None:
+    assert _does_syncfs_tell(system, release) is tells
