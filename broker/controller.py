@@ -159,19 +159,21 @@ class BrokerController:
         refusal = await self._load(tables, stop)
         stopping = Stopping()
         work = Work(tables, server, memory, table, fast_table, certificates, stopping)
-        if refusal is None and not stop.is_set():
-            with stopping.part("the broker"):
-                load_tables(tables)
-                await self._work(work, tls, stop, task_status)
-        with stopping.part("the ports"):
-            server.stop_listening()
-            self._close_ha_port()
-        _fail_with_turn(tables)
-        self._await_disk()
-        with stopping.part("the store"):
-            await tables.store.close()
-        if self._disk_deadline is not None:
-            self._disk_deadline.cancel()
+        try:
+            if refusal is None and not stop.is_set():
+                with stopping.part("the broker"):
+                    load_tables(tables)
+                    await self._work(work, tls, stop, task_status)
+        finally:  # whatever ends this process, even an exception that no part may keep, lets go of ports and store
+            with stopping.part("the ports"):
+                server.stop_listening()
+                self._close_ha_port()
+            _fail_with_turn(tables)
+            self._await_disk()
+            with stopping.part("the store"):
+                await tables.store.close()
+            if self._disk_deadline is not None:
+                self._disk_deadline.cancel()
         if refusal is not None:
             raise StartError(str(refusal), ExitCode.REFUSED)
         log.info("broker stopped", address=self.address)

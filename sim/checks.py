@@ -47,7 +47,8 @@ class Verdict:
 
 def may_be_lost(history: History, key: str, brokers: Mapping[str, Broker]) -> bool:
     """Return whether a power failure may have taken this message: without SYNC_FLUSH, shortly before. The
-    acknowledgement may have been in flight at that moment. A disk of a while ago lacks what came meanwhile."""
+    acknowledgement may have been in flight at that moment. A broker that is down syncs nothing, so that time does not
+    count. A disk of a while ago lacks what came meanwhile."""
     place = history.acknowledged[key]
     broker = brokers[place.broker]
     if not broker.died_at:
@@ -60,7 +61,7 @@ def may_be_lost(history: History, key: str, brokers: Mapping[str, Broker]) -> bo
         delay = DELAY_SECONDS[history.delays[key]]
         written.append((sent_at + delay, place.at + delay + 1.0))
     lossy = lossy_moments(broker)
-    if any(begin <= at < end + window for begin, end in written for at in lossy):
+    if any(begin <= at < end + window + broker.down_seconds(end, at) for begin, end in written for at in lossy):
         return True
     return any(begin <= back and end >= copied - window for begin, end in written for copied, back in broker.restored)
 

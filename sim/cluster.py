@@ -41,6 +41,8 @@ class Node:
         """Why the program ended although nobody ended it."""
         self.died_at: list[tuple[float, str]] = []
         """When it was killed ("kill") or lost its power ("power")."""
+        self._down: list[tuple[float, float]] = []
+        self._ended_at: float | None = None
         self._trace = trace
         self._nursery = nursery
         self._scope: trio.CancelScope | None = None
@@ -51,6 +53,11 @@ class Node:
     @property
     def is_running(self) -> bool:
         return self._scope is not None
+
+    def down_seconds(self, begin: float, end: float) -> float:
+        """Return for how long within these moments it was not there to do anything."""
+        now_down = [(self._ended_at, end)] if self._ended_at is not None else []
+        return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in (*self._down, *now_down))
 
     async def start(self) -> None:
         """Start it; return when it is ready. Does nothing if it runs."""
@@ -74,6 +81,9 @@ class Node:
             with scope:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(self._serve)
+                    if self._ended_at is not None:
+                        self._down.append((self._ended_at, trio.current_time()))
+                        self._ended_at = None
                     ready.set()
             if not scope.cancel_called:
                 self.failure = "it ended by itself"
@@ -86,6 +96,8 @@ class Node:
         finally:
             self.host.process_died()  # the system closes what the program left open
             self._scope = None
+            if self._ended_at is None:
+                self._ended_at = trio.current_time()
             self._ended.set()
             ready.set()
 
