@@ -154,7 +154,7 @@ class DelayedDelivery:
         return soonest
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Deliver until cancelled; the store must be loaded. Whoever stops it writes the offsets for the last time."""
+        """Deliver until cancelled; the store must be loaded. The caller then persists the offsets."""
         self._offsets.load()
         for level in range(1, self._levels.max_level + 1):
             self._correct(level)

@@ -129,7 +129,7 @@ class WriteBehind:
         try:
             while True:
                 await self._wakeup.wait()
-                # Whoever waits from here on may have a change that this write does not have.
+                # A caller that waits from here on may have a change that this write does not have.
                 self._wakeup = trio.Event()
                 self._awaited = trio.Event()
                 began = trio.current_time()

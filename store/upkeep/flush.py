@@ -112,7 +112,7 @@ class Flush:
     # -- log -------------------------------------------------------------------------------------------------------
 
     async def begin(self, *, in_kernel: bool) -> None:
-        """Sync what a recovery read or changed, before anybody is told of it, and note in the checkpoint that this was
+        """Sync what a recovery read or changed, before it is served, and note in the checkpoint that this was
         done. Until `close`, sync the log `in_kernel`, where that is supported. Raises StoreBroken, OSError."""
         self._syncs.begin(in_kernel=in_kernel)
         await self.cover()
