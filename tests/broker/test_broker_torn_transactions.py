@@ -99,7 +99,7 @@ async def test_an_end_that_names_the_replaced_one_is_stored_once(
 async def test_what_only_looks_like_the_end_of_a_transaction_ends_none(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """A delayed commit keeps its flag when it is delivered, and names the record at offset 0: another's half message."""
+    """A delayed commit keeps its flag when it is delivered, and names offset 0: the half message of another."""
     async with open_transactions(tmp_path) as transactions:
         lab = transactions.lab
         await lab.put_half("T", b"open", UNIQ_KEY="other")
