@@ -97,6 +97,7 @@ async def scraped(folder: Path) -> dict[str, set[str]]:
             for topic in ("%RETRY%G", "%DLQ%G", *(f"T{index}" for index in range(15))):
                 await it.broker.create_topic(topic, queues=1)
             await it.broker.ask(15, {"consumerGroup": "G2", "topic": "%RETRY%G", "queueId": 0, "commitOffset": 0})
+            await it.broker.ask(15, {"consumerGroup": "G3", "topic": "T0", "queueId": 0, "commitOffset": 99})
             serving = it.broker.controller.serving
             assert serving is not None
             assert serving.access_control is not None
