@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-import trio.testing
 from broker_fakes import MemoryFile
 from broker_store_lab import inline
 from broker_whole import whole_broker
@@ -18,6 +18,7 @@ from store_support import abandon, message, open_store
 from triomq.broker.delay import DelayOffsets
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.stored_file import StoredFile
+from triomq.remoting.errors import RemotingError
 from triomq.store.errors import StoreFailed
 from triomq.store.message_store import MessageStore
 
@@ -119,7 +120,7 @@ async def test_a_buffer_that_a_full_disk_holds_back_is_not_covered(tmp_path: Pat
 
 
 async def test_a_broker_writes_no_offsets_of_groups_and_delays_that_its_store_does_not_cover(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def not_covered(_: MessageStore) -> bool:
         return False
@@ -142,9 +143,7 @@ def tables_in(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (root / "store" / "config").glob("*")}
 
 
-async def test_a_broker_whose_store_has_failed_writes_no_table(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_broker_whose_store_has_failed_writes_no_table(tmp_path: Path) -> None:
     before: dict[str, bytes] = {}
     with pytest.raises(BaseExceptionGroup) as caught:
         async with whole_broker(tmp_path) as broker:
@@ -155,7 +154,28 @@ async def test_a_broker_whose_store_has_failed_writes_no_table(
             serving.store.fail("a test", RuntimeError("boom"))
             serving.tables.metadata.offsets.commit("G", "T", 0, 5)
             serving.tables.metadata.topics.create_on_send_back("New", 1, 6, 0)
-            await trio.sleep(10)
+            with trio.fail_after(10):
+                await trio.sleep_forever()
     assert caught.value.subgroup(StoreFailed) is not None
     assert tables_in(tmp_path) == before
+    assert (tmp_path / "store" / "abort").exists()
+
+
+async def test_a_broker_whose_turn_failed_writes_no_offsets(tmp_path: Path) -> None:
+    """Work for messages of that turn is unfinished: its store has failed, too."""
+
+    def raises() -> None:
+        raise RuntimeError("boom")
+
+    with pytest.raises(BaseExceptionGroup):
+        async with whole_broker(tmp_path) as broker:
+            serving = broker.controller.serving
+            assert serving is not None
+            serving.tables.metadata.offsets.commit("G", "T", 0, 5)
+            serving.tables.surroundings.turn.before_flush(raises)
+            with suppress(RemotingError):
+                await broker.send("T")
+            with trio.fail_after(10):
+                await trio.sleep_forever()
+    assert "consumerOffset.json" not in tables_in(tmp_path)
     assert (tmp_path / "store" / "abort").exists()

@@ -99,6 +99,15 @@ async def test_where_no_sync_can_tell_no_checkpoint_claims_what_a_closed_file_ha
     store = await open_store(tmp_path)
     report = store.recovery_report
     assert report is not None and (report.scanned_from, report.records) == (claimed, 3)
+    store._flush._syncs.can_tell = False
+    put(store)
+    while store.contents.open_files.close_one():
+        pass
+    await store.close()
+    assert saved(tmp_path).note is None, "a clean start would read nothing"
+    store = await open_store(tmp_path)
+    report = store.recovery_report
+    assert report is not None and report.was_clean and report.records > 0
     await store.close()
 
 
