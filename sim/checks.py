@@ -196,16 +196,12 @@ def stored_in_all(history: History, brokers: Mapping[str, Broker], verdict: Verd
     for name, broker in brokers.items():
         store = store_of(broker)
         if store is not None:
-            # The log lost something in its middle, with SYNC_FLUSH nothing promised: what lies behind a hole is kept.
-            may_have_gaps = may_reuse_offsets(broker)
             for topic in topics:
-                stored.update(_stored_in(name, topic, store, verdict, may_have_gaps=may_have_gaps))
+                stored.update(_stored_in(name, topic, store, verdict))
     return stored
 
 
-def _stored_in(
-    broker: str, topic: str, store: MessageStore, verdict: Verdict, *, may_have_gaps: bool
-) -> Iterator[tuple[Position, str]]:
+def _stored_in(broker: str, topic: str, store: MessageStore, verdict: Verdict) -> Iterator[tuple[Position, str]]:
     for queue_id in store.reading.queues().get(topic, []):
         offset, end = store.reading.min_offset(topic, queue_id), store.reading.max_offset(topic, queue_id)
         while offset < end:
@@ -213,8 +209,7 @@ def _stored_in(
             for data in result.records:
                 message = record.decode_record(data)
                 verdict.expect(
-                    message.queue_offset == offset or (may_have_gaps and message.queue_offset > offset),
-                    f"{broker} {topic} {queue_id}: {message.queue_offset} at {offset}",
+                    message.queue_offset == offset, f"{broker} {topic} {queue_id}: {message.queue_offset} at {offset}"
                 )
                 offset = message.queue_offset + 1
                 yield (broker, topic, queue_id, message.queue_offset), message.keys or ""
@@ -240,7 +235,7 @@ def _check_transactions(
     )
     halves = _halves(brokers)
     times = Counter(key for place, key in stored.items() if place[1] == TRANSACTIONAL)
-    if not any(map(may_reuse_offsets, brokers.values())):
+    if not any(broker.restored for broker in brokers.values()):
         verdict.none_of(
             (f"{key} {count} times" for key, count in times.items() if count > halves[key]), "committed more than once"
         )
