@@ -7,6 +7,7 @@ the exit status is that of RocketMQ's mqadmin: 0 even if a command failed, 1 for
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -29,26 +30,57 @@ GLOBAL_OPTIONS = {
 def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_java = os.environ.get("MQADMIN_EXIT_ZERO") == "1"
-    settings: dict[str, str] = {}
+    prepare_streams()
     try:
-        settings, words = split_global_options(words)
-        status = _run(words, settings)
-    except UsageError as error:
-        sys.stderr.write(f"mqadmin: {error}\n")
-        status = error.exit_status
-    except AdminError as error:
-        if "verbose" in settings:
-            raise
-        sys.stderr.write(f"mqadmin: {error}\n")
-        status = error.exit_status
+        status = _status_of(words)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has closed it
+        for descriptor in (1, 2):  # the reader of our output has closed it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         return 0
     if as_java:
         return 1 if status == UsageError.exit_status else 0
     return status
+
+
+def prepare_streams() -> None:
+    """Let no stream end a command: one that the caller closed (`>&-`) leads nowhere, and a character that the encoding
+    of the terminal lacks is a question mark, as it is with Java."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _status_of(words: list[str]) -> int:
+    settings: dict[str, str] = {}
+    try:
+        _check_text(words)
+        settings, words = split_global_options(words)
+        return _run(words, settings)
+    except UsageError as error:
+        sys.stderr.write(f"mqadmin: {error}\n")
+        return error.exit_status
+    except AdminError as error:
+        if "verbose" in settings:
+            raise
+        sys.stderr.write(f"mqadmin: {error}\n")
+        return error.exit_status
+
+
+def _check_text(words: list[str]) -> None:
+    """Raise UsageError for bytes that are no text in the encoding of the terminal: no name may have them."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{word!r} is not text in the encoding of this terminal") from None
 
 
 def split_global_options(words: list[str]) -> tuple[dict[str, str], list[str]]:

@@ -199,6 +199,10 @@ class _Round(io.StringIO):
         super().__init__()
         self._target = target
 
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return str(self._target.encoding)
+
     def isatty(self) -> bool:
         return bool(self._target.isatty())
 

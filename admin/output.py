@@ -70,7 +70,7 @@ class Output:
             return
         chosen = {name: fields.get(name) for name in self._fields} if self._fields else fields
         if self._form == JSON_LINES:
-            self._write(_json(chosen) + "\n")
+            self._write(_json(chosen, self._stream.encoding) + "\n")
         elif self._form == JSON or self._fields:
             self._items.append(chosen)
 
@@ -86,7 +86,7 @@ class Output:
 
     def finish(self) -> None:
         if self._form == JSON:
-            self._write(_json(self._items, indent=2) + "\n")
+            self._write(_json(self._items, self._stream.encoding, indent=2) + "\n")
         elif self._form == TEXT and self._fields:
             titles = self._fields if self._with_header else []
             rows = [list(item.values()) for item in self._items]
@@ -135,10 +135,12 @@ def _cell(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.2f}"
-    return printable(value) if isinstance(value, str) else str(value) if isinstance(value, int) else _json(value)
+    return printable(value) if isinstance(value, str) else str(value) if isinstance(value, int) else _json(value, None)
 
 
-def _json(value: object, indent: int | None = None) -> str:
+def _json(value: object, encoding: str | None, indent: int | None = None) -> str:
+    """Return the JSON of a value for a stream of this encoding: one that lacks characters gets them escaped."""
     import json
 
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    has_all = (encoding or "utf-8").lower().replace("-", "").startswith("utf")
+    return json.dumps(value, ensure_ascii=not has_all, indent=indent)
