@@ -75,7 +75,7 @@ def _status_of(words: list[str]) -> int:
 
 
 def _check_text(words: list[str]) -> None:
-    """Raise UsageError for bytes that are no text in the encoding of the terminal: no name may have them."""
+    """Raise UsageError for bytes that are not text in the encoding of the terminal: no name may have them."""
     for word in words:
         try:
             word.encode()

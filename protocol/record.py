@@ -387,7 +387,7 @@ def end_of_units(body: Buffer, offset: int, count: int) -> int:
     there are no more, or a length does not fit."""
     end = len(body)
     while offset < end and count > 0:
-        if end - offset < count * BATCH_FIXED_BYTES:  # so many do not fit: a batch of few large ones is not walked over
+        if end - offset < count * BATCH_FIXED_BYTES:  # fewer units than `count` are left
             return end
         body_length = _BODY_LENGTH.unpack_from(body, offset + _BATCH_HEAD.size - 4)[0]
         properties_at = offset + _BATCH_HEAD.size + body_length
