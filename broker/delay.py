@@ -11,6 +11,8 @@ nothing, and nothing is polled while nothing is pending.
                        whatever they did not cover
 
 Messages that are due together are appended and committed together; the offset moves past those that the store accepted.
+A message that it can never accept becomes a dead letter (undeliverable.py), so that the level continues. While it
+accepts nothing at present (a full disk), the level waits and tries again.
 Deliveries never wait for a flush or for replication. Due times are wall-clock times, and the clock may be set, so a
 level with a pending message looks at the clock every second.
 
@@ -27,18 +29,20 @@ import trio
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.put_responses import UNSTORABLE
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
+from triomq.broker.undeliverable import DELAY, Undeliverable
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
-from triomq.protocol.record import read_fields, store_timestamp_at
+from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.delay import DelayLevels
 from triomq.store.message_store import MessageStore
-from triomq.store.results import MessageToStore, PutStatus
+from triomq.store.results import GetStatus, MessageToStore, PutStatus
 
 log = structlog.get_logger("triomq.broker.delay")
 
@@ -50,6 +54,8 @@ LOG_EVERY_FAILURES = 100
 AFTER_FAILURE_SECONDS = 10.0
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
+MAX_DIGITS = 10
+"""The digits of the largest queue id."""
 LOWEST_TAGS_CODE = -(2**31)
 """A smaller value is the address of a ConsumeQueueExt unit, not a tags code."""
 
@@ -120,6 +126,7 @@ class DelayedDelivery:
         store: MessageStore,
         writer: MessageWriter,
         offsets: DelayOffsets,
+        undeliverable: Undeliverable,
         *,
         now_ms: NowMs,
         stats: BrokerStats | None = None,
@@ -128,6 +135,7 @@ class DelayedDelivery:
         self._store = store
         self._writer = writer
         self._offsets = offsets
+        self._undeliverable = undeliverable
         self._now_ms = now_ms
         self._stats = stats
         self._levels = DelayLevels(configuration.store.message_delay_level)
@@ -201,7 +209,11 @@ class DelayedDelivery:
             return
         if queue_offset < self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1):
             log.warning("an entry of a delay queue cannot be read", level=level, queue_offset=queue_offset)
-            await trio.sleep(RECHECK_SECONDS)
+            found = self._store.reading.get_messages(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
+            if found.status is GetStatus.OFFSET_FOUND_NULL and found.next_begin_offset > queue_offset:
+                self._offsets.set(level, min(found.next_begin_offset, found.max_offset))
+            else:
+                await trio.sleep(RECHECK_SECONDS)
             return
         await self._store.reading.queue_end(SCHEDULE_TOPIC, level - 1).wait_beyond(queue_offset)
 
@@ -222,7 +234,8 @@ class DelayedDelivery:
         than the level allows (the clock was set back, or the level was shortened): then the message is due now."""
         if code < LOWEST_TAGS_CODE:
             record = self._store.reading.record_at(physical_offset)
-            code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms
+            is_whole = record is not None and len(record) >= FIXED_BYTES
+            code = self._levels.deliver_at(level, store_timestamp_at(record)) if record and is_whole else now_ms
         return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
 
     def deliver(self, level: int, failures: int = 0) -> bool:
@@ -264,8 +277,8 @@ class DelayedDelivery:
         return refused is None
 
     def _put(self, physical_offset: int, entry_bytes: int) -> PendingPut | None:
-        """Append the message of an entry to its real topic. Return None if there is nothing to append: entries that
-        fill a rebuilt queue have a size that no record has."""
+        """Append the message of an entry to its real topic, or to the dead letters if the store will never take it.
+        Return None if there is nothing to append: entries that fill a rebuilt queue have a size that no record has."""
         data = self._store.reading.record_at(physical_offset)
         if data is None or len(data) != entry_bytes:
             log.warning("a delayed message cannot be read; it is skipped", physical_offset=physical_offset)
@@ -273,11 +286,13 @@ class DelayedDelivery:
         try:
             message, properties = real_message(data)
         except RecordError as error:
-            log.warning("a delayed message is dropped", physical_offset=physical_offset, error=str(error))
+            self._undeliverable.count(DELAY, physical_offset, str(error))
             return None
         stats = self._stats if self._configuration.store.enable_schedule_message_stats else None
         put = _Delivery(stats, message)
         self._writer.put(message, properties, False, put)
+        if put.result.status in UNSTORABLE:
+            return self._undeliverable.put(DELAY, message, physical_offset, put.result.reason)
         return put
 
     def _retry_ms(self, failures: int) -> int:
@@ -322,7 +337,7 @@ def real_message(data: bytes) -> tuple[MessageToStore, dict[str, str]]:
     properties = property_text.parse_bytes(record.properties)
     topic = properties.get(names.REAL_TOPIC)
     queue_id = properties.get(names.REAL_QUEUE_ID, "")
-    if not topic or not queue_id.isascii() or not queue_id.isdigit():
+    if not topic or not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > MAX_DIGITS:
         raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} do not name a queue")
     if topic == TRANS_HALF_TOPIC:
         raise RecordError("it is a half message")

@@ -26,12 +26,17 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.pending_put import AwaitedPut as AwaitedPut
+from triomq.broker.pending_put import PendingPut as PendingPut
+from triomq.broker.pending_put import PutGroup
+from triomq.broker.pending_put import WatchedPut as WatchedPut
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.record import BatchUnit
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from triomq.store.appending import refusal_of
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.delay import DelayLevels
 from triomq.store.message_store import MessageStore
@@ -41,7 +46,6 @@ from triomq.store.watermark import Waiter, Watermark
 log = structlog.get_logger("triomq.broker.message_writer")
 
 _PUT_OK: Final = PutStatus.PUT_OK
-_FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT
 
 
 class Replicas(Protocol):
@@ -50,130 +54,6 @@ class Replicas(Protocol):
     @property
     def replicated(self) -> Watermark: ...
     def is_near(self, end_offset: int) -> bool: ...
-
-
-class PendingPut:
-    """One put in progress. `finish` is called exactly once, when `result.status` holds the outcome.
-
-    It waits for one watermark of this broker's store, and for a slave while `replica_status` is None.
-    """
-
-    __slots__ = (
-        "is_finished",
-        "is_stored",
-        "late_status",
-        "replica_deadline",
-        "replica_status",
-        "result",
-    )
-
-    def __init__(self) -> None:
-        self.result: PutResult
-        self.is_finished = False
-        self.is_stored = False
-        self.replica_deadline = 0.0
-        self.late_status = _FLUSH_DISK_TIMEOUT
-        self.replica_status: PutStatus | None = _PUT_OK
-
-    def finish(self) -> None:
-        """Complete the put; subclasses send the response here."""
-
-    def release_body(self) -> None:
-        """Give back the body of the message: it is in the log, and the put may wait long for the disk or a slave."""
-
-    def reached(self, error: Exception | None) -> None:
-        """Note that the watermark of this broker's store passed this put, or failed (called by the watermark)."""
-        if self.is_finished:
-            return
-        if error is not None:
-            self.result.status = PutStatus.SERVICE_NOT_AVAILABLE
-            self.is_finished = True
-            self.finish()
-            return
-        self._stored(_PUT_OK)
-
-    def too_late(self) -> None:
-        """Note that this broker's store took longer than the put may wait."""
-        if not self.is_finished and not self.is_stored:
-            self._stored(self.late_status)
-
-    @property
-    def is_replica_known(self) -> bool:
-        return self.replica_status is not None or self.is_finished
-
-    def set_replica_status(self, status: PutStatus) -> None:
-        """Set the slaves' part of the outcome; the put no longer waits for them."""
-        if self.replica_status is None and not self.is_finished:
-            self.replica_status = status
-            if self.is_stored:
-                self._stored(self.result.status)
-
-    def _stored(self, status: PutStatus) -> None:
-        """Note the outcome of this broker's part."""
-        self.result.status = status
-        self.is_stored = True
-        if self.replica_status is None:
-            return
-        if self.replica_status is not _PUT_OK:
-            self.result.status = self.replica_status
-        self.is_finished = True
-        self.finish()
-
-
-class PutGroup:
-    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback and one deadline
-    serve all."""
-
-    __slots__ = ("commit_begin", "deadline", "puts")
-
-    def __init__(self, commit_begin: int) -> None:
-        """`commit_begin` is the physical offset at which the commit begins, -1 for a group that accepts no more
-        puts."""
-        self.commit_begin = commit_begin
-        self.deadline = inf
-        self.puts: list[PendingPut] = []
-
-    def reached(self, error: Exception | None) -> None:
-        """Complete the group's puts; the watermark calls this once."""
-        self.commit_begin = -1
-        for put in self.puts:
-            put.reached(error)
-
-    def too_late(self) -> None:
-        """Note that the disk took longer than these puts may wait."""
-        for put in self.puts:
-            put.too_late()
-
-
-class AwaitedPut(PendingPut):
-    """A put that a task waits for."""
-
-    __slots__ = ("_done",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._done = trio.Event()
-
-    def finish(self) -> None:
-        self._done.set()
-
-    async def wait(self) -> PutResult:
-        await self._done.wait()
-        return self.result
-
-
-class WatchedPut(PendingPut):
-    """A put that calls `refused` if it is not stored."""
-
-    __slots__ = ("_refused",)
-
-    def __init__(self, refused: Callable[[PutResult], None]) -> None:
-        super().__init__()
-        self._refused = refused
-
-    def finish(self) -> None:
-        if self.result.status is not _PUT_OK:
-            self._refused(self.result)
 
 
 class MessageWriter:
@@ -224,9 +104,10 @@ class MessageWriter:
         `properties` is the table of the message's properties; `message.properties` is their stored text, which is
         encoded again only if the message is delayed.
         """
+        refused = None
         if names.DELAY in properties and not message.sys_flag & sys_flag.TRANSACTION_PREPARED:
-            self._delay(message, properties)
-        pending.result = self._store.append(message)
+            refused = self._delay(message, properties)
+        pending.result = refused if refused is not None else self._store.append(message)
         self._complete(pending, wait)
 
     def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
@@ -236,9 +117,9 @@ class MessageWriter:
 
     def put_half(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
         """Store `message` as the first half of a transaction."""
-        self._redirect(message, properties, TRANS_HALF_TOPIC, 0)
+        refused = self._redirect(message, properties, TRANS_HALF_TOPIC, 0)
         message.sys_flag = sys_flag.with_transaction_type(message.sys_flag, sys_flag.TRANSACTION_NOT)
-        pending.result = self._store.append(message)
+        pending.result = refused if refused is not None else self._store.append(message)
         self._complete(pending, wait)
 
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
@@ -348,28 +229,36 @@ class MessageWriter:
                 put.set_replica_status(_PUT_OK)
             replicating.popleft()
 
-    def _delay(self, message: MessageToStore, properties: dict[str, str]) -> None:
+    def _delay(self, message: MessageToStore, properties: dict[str, str]) -> PutResult | None:
         """Turn a message into a delayed one (CommitLog.asyncPutMessage). A level above the last one is lowered to the
-        last one."""
+        last one. Return the refusal if the store cannot take it when it is due."""
         try:
             level = int(properties[names.DELAY])
         except ValueError:
-            return
+            return None
         if level <= 0:
-            return
+            return None
         if level > self._levels.max_level:
             level = self._levels.max_level
             properties[names.DELAY] = str(level)
         message.deliver_after_ms = self._levels.delay_ms(level)
-        self._redirect(message, properties, SCHEDULE_TOPIC, level - 1)
+        return self._redirect(message, properties, SCHEDULE_TOPIC, level - 1)
 
     @staticmethod
-    def _redirect(message: MessageToStore, properties: dict[str, str], topic: str, queue_id: int) -> None:
+    def _redirect(
+        message: MessageToStore, properties: dict[str, str], topic: str, queue_id: int
+    ) -> PutResult | None:
+        """Let a message wait in another queue for its own, unless the store would refuse it there: return that refusal,
+        which would come too late for the sender."""
+        refused = refusal_of(message.topic, message.queue_id)
+        if refused is not None:
+            return refused
         properties[names.REAL_TOPIC] = message.topic
         properties[names.REAL_QUEUE_ID] = str(message.queue_id)
         message.topic = topic
         message.queue_id = queue_id
         message.properties = property_text.encode(properties)
+        return None
 
     async def run(self) -> None:
         """Finish puts that wait too long; runs until cancelled."""

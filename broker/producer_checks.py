@@ -21,6 +21,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import CheckRules, CheckRun, HalfMessage, Kind
 from triomq.broker.transaction_interfaces import CheckListener, TransactionStore
+from triomq.broker.transaction_records import number
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
@@ -170,19 +171,22 @@ class TransactionChecks:
         if not self._transactions.put_back(half):
             return False
         if kind is Kind.CHECK:
-            self._listener.check(half)
+            try:
+                self._listener.check(half)
+            except Exception:  # it is put back, so the next run asks again; this one continues with the others
+                log.exception("a half message cannot be checked", queue_offset=half.queue_offset)
         return True
 
 
 def _check_body(half: HalfMessage) -> bytes:
     """Return the record that a producer receives: the half message under its real topic and queue, with WAIT=false."""
     properties = {**half.properties, names.WAIT: "false"}
-    queue_id = properties.get(names.REAL_QUEUE_ID, "")
+    real_queue_id = number(properties.get(names.REAL_QUEUE_ID, ""))
     topic = properties.get(names.REAL_TOPIC, "")
     body = bytearray()
     message = MessageToStore(
         topic,
-        int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
+        real_queue_id if real_queue_id is not None else half.queue_id,
         half.body,
         property_text.encode(properties),
         born_timestamp=half.born_timestamp,

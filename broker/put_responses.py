@@ -21,6 +21,11 @@ STORED: Final = frozenset(
 )
 """Statuses of messages that are in the log, however durable they are."""
 
+UNSTORABLE: Final = frozenset(
+    {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
+)
+"""Refusals because of the message itself: the store repeats them each time. All others speak of its present state."""
+
 _ILLEGAL: Final = (
     "he message is illegal, maybe msg body or properties length not matched. "
     "msg body length limit {max_message_bytes}B, msg properties length limit 32KB."

@@ -26,7 +26,6 @@ from triomq.protocol import property_names as names
 
 MAX_RUN_MS = 60_000
 """The longest duration of a run over one queue."""
-MAX_MISSES = 1
 MAX_OPS_HELD = 1_000_000
 """Op messages held before the half message they end is reached; beyond this number the half message counts as not
 ended."""
@@ -146,7 +145,7 @@ class CheckRun:
     _done: set[int] = field(init=False, default_factory=set)  # op offsets behind op_offset that are no longer needed
     _pulled: OpPull | None = field(init=False, default=None)
     _half: HalfMessage | None = field(init=False, default=None)  # the one at half_offset, with its checks counted
-    _misses: int = field(init=False, default=0)
+    _is_behind_gap: bool = field(init=False, default=False)  # the last pull found only op messages to pass over
     _is_over: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -208,6 +207,9 @@ class CheckRun:
             return END
         assert self._pulled is not None
         newest = self._pulled.messages[-1] if self._pulled.messages else None
+        if newest is None and self._is_behind_gap:
+            self._pull(reads)
+            return None
         if age_ms < 0 or newest is None or newest.born_timestamp - self.start_ms > self.rules.timeout_ms:
             return Action(Kind.CHECK, half)
         if len(self._removed) + len(self._done) >= MAX_OPS_HELD:
@@ -216,11 +218,11 @@ class CheckRun:
         return None
 
     def _read(self, reads: CheckReads) -> HalfMessage | None:
-        """Return the message at half_offset. Without one, half_offset advances once; the second time the run ends."""
+        """Return the message at half_offset. Without one, half_offset advances to where the next may be (RocketMQ does
+        so once in a run); if there is no such place, the run ends."""
         read = reads.read_half(self.queue_id, self.half_offset)
         if read.message is None:
-            self._misses += 1
-            if self._misses > MAX_MISSES or read.is_end:
+            if read.is_end or read.next_offset == self.half_offset:
                 self._is_over = True
             else:
                 self.half_offset = read.next_offset
@@ -247,6 +249,7 @@ class CheckRun:
         if pulled.is_moved and self.op_offset == begin_offset:
             self.op_offset = pulled.next_offset
         self._next_op_offset = pulled.next_offset
+        self._is_behind_gap = pulled.is_moved and pulled.next_offset > begin_offset
         if pulled.messages:  # what cannot be read between them is needed no more, or op_offset would stay there
             readable = {op.queue_offset for op in pulled.messages}
             for op_offset in range(begin_offset, pulled.messages[-1].queue_offset):

@@ -26,7 +26,12 @@ from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import RecordFields, read_fields
-from triomq.protocol.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from triomq.protocol.system_topics import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    UNDELIVERABLE_TOPIC,
+)
 from triomq.store.results import MessageToStore
 
 log = structlog.get_logger("triomq.broker.transactions")
@@ -38,7 +43,7 @@ MAX_DIGITS: Final = 19
 COMMITTED_FLAG: Final = sys_flag.TRANSACTION_COMMIT
 ROLLED_BACK_FLAG: Final = sys_flag.TRANSACTION_ROLLBACK
 UNDECIDED_FLAG: Final = sys_flag.TRANSACTION_PREPARED
-_COPIES: Final = (TRANS_HALF_TOPIC.encode(), TRANS_CHECK_MAX_TIME_TOPIC.encode())
+_COPIES: Final = tuple(topic.encode() for topic in (TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, UNDELIVERABLE_TOPIC))
 _FLAGS: Final = {COMMITTED: COMMITTED_FLAG, ROLLED_BACK: ROLLED_BACK_FLAG}
 _STATES: Final = {COMMITTED_FLAG: COMMITTED, ROLLED_BACK_FLAG: ROLLED_BACK, UNDECIDED_FLAG: DISCARDED}
 _PROPERTIES: Final = property_text.encode({names.WAIT: "true", names.TAGS: OP_TAG})
@@ -146,7 +151,7 @@ def real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
     topic = properties.pop(names.REAL_TOPIC, None)
     queue_id = properties.pop(names.REAL_QUEUE_ID, "")
     properties.pop(names.TRANSACTION_PREPARED, None)
-    if not topic or not queue_id.isascii() or not queue_id.isdigit():
+    if not topic or number(queue_id) is None:
         raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} of the half message do not name a queue")
     message = copy_of(half, topic, int(queue_id), store_host=half.store_host)
     message.properties = text

@@ -31,7 +31,7 @@ import trio
 from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import MessageWriter, PendingPut, WatchedPut
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.put_responses import STORED
+from triomq.broker.put_responses import STORED, UNSTORABLE
 from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable
@@ -46,6 +46,7 @@ from triomq.broker.transaction_records import (
     real_message,
     replacement_in,
 )
+from triomq.broker.undeliverable import TRANSACTION, Undeliverable
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
@@ -57,7 +58,7 @@ from triomq.protocol.system_topics import (
     TRANS_OP_HALF_TOPIC,
 )
 from triomq.store.message_store import MessageStore
-from triomq.store.results import GetResult, GetStatus, PutResult, PutStatus
+from triomq.store.results import GetResult, GetStatus, MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.transactions")
 
@@ -81,6 +82,7 @@ class TransactionLog:
         writer: MessageWriter,
         topics: TopicTable,
         offsets: OffsetTable,
+        undeliverable: Undeliverable,
         *,
         store_host: bytes,
         now_ms: NowMs,
@@ -91,6 +93,7 @@ class TransactionLog:
         self._writer = writer
         self._topics = topics
         self._offsets = offsets
+        self._undeliverable = undeliverable
         self._store_host = store_host
         self._now_ms = now_ms
         self._states: dict[int, HalfStates] = {}
@@ -130,6 +133,8 @@ class TransactionLog:
         self._writer.put(message, properties, wait, pending)
         if pending.result.status in STORED:
             self._end(half, COMMITTED)
+        elif pending.result.status in UNSTORABLE and state == OPEN:
+            self._set_aside(half, message, pending.result.reason)
 
     def rollback(self, half: HalfMessage) -> bool:
         state = self._states_of(half.queue_id).state(half.queue_offset)
@@ -154,6 +159,20 @@ class TransactionLog:
         if pending.result.status is not PutStatus.PUT_OK:
             return False
         states.note_end(last, state)
+        self._noted(half.queue_id, pending.result)
+        return True
+
+    def _set_aside(self, half: HalfMessage, message: MessageToStore, reason: str) -> bool:
+        """Store a dead letter for a half message, since the store will never take `message` in its place. No check
+        looks at it again; its producer may still decide. Return False if the store takes nothing at present."""
+        dead = self._undeliverable.put(TRANSACTION, message, half.physical_offset, reason, replaces=True)
+        if dead is not None and not dead.result.is_ok:
+            return False
+        states = self._states_of(half.queue_id)
+        last = states.last_copy(half.queue_offset)
+        pending = PendingPut()
+        self._put_op(half.queue_id, last, DISCARDED, pending)
+        states.note_discarded(last)
         self._noted(half.queue_id, pending.result)
         return True
 
@@ -275,7 +294,10 @@ class TransactionLog:
         result = pending.result
         if result.is_ok:
             self._put_op(queue_id, old, result.queue_offset, PendingPut())
+        is_aside = result.status in UNSTORABLE and self._set_aside(half, copy, result.reason)
         self._store.commit()
+        if is_aside:
+            return True
         if result.status is not PutStatus.PUT_OK:
             log.warning("a half message was not put back", status=result.status.name, queue_offset=old)
             return False
@@ -294,6 +316,7 @@ class TransactionLog:
         result = pending.result
         if result.is_ok:
             self._put_op(half.queue_id, half.queue_offset, DISCARDED, PendingPut())
+        is_aside = result.status in UNSTORABLE and self._set_aside(half, message, result.reason)
         self._store.commit()
         log.info(
             "a half message is discarded",
@@ -302,7 +325,7 @@ class TransactionLog:
             physical_offset=half.physical_offset,
             group=half.properties.get(names.PRODUCER_GROUP),
         )
-        return result.is_ok
+        return result.is_ok or is_aside
 
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
         data = self._store.reading.record_at(physical_offset)
@@ -320,7 +343,8 @@ class TransactionLog:
     def pull_ops(self, queue_id: int, queue_offset: int) -> OpPull:
         found = self._get(TRANS_OP_HALF_TOPIC, queue_id, queue_offset, OP_PULL_COUNT)
         if found.status is GetStatus.FOUND:
-            return OpPull(self._ops_in(queue_id, found.records), found.next_begin_offset)
+            ops = self._ops_in(queue_id, found.records)
+            return OpPull(ops, found.next_begin_offset, is_moved=not ops)
         if found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return OpPull([], queue_offset)
         return OpPull([], found.next_begin_offset, is_moved=True)

@@ -23,6 +23,7 @@ from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.queues.queue_table import check_queue_name
 from triomq.store.refusals import Refusals
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
@@ -244,6 +245,16 @@ class Appending:
                 self._dispatch.multi_queue(name, message.queue_id) for name in (message.multi_queues or "").split(",")
             ]
         ]
+
+
+def refusal_of(topic: str, queue_id: int) -> PutResult | None:
+    """Return how a message for this queue would be refused whatever it holds, None if it would not."""
+    try:
+        check_queue_name(topic, queue_id)
+    except ValueError as error:
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+    topic_bytes = topic.encode("utf-8", "replace")
+    return _too_long(topic_bytes, b"") if len(topic_bytes) > record.MAX_TOPIC_BYTES else None
 
 
 def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:

@@ -40,6 +40,7 @@ from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
 from triomq.broker.transaction_interfaces import TransactionStore
 from triomq.broker.transactions import TransactionLog
+from triomq.broker.undeliverable import Undeliverable
 from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
 from triomq.remoting import network
@@ -83,6 +84,7 @@ class Serving:
     writer: MessageWriter
     send: SendProcessor
     pull: PullProcessor
+    undeliverable: Undeliverable
     delivery: DelayedDelivery
     transactions: Transactions
     protection: Protection
@@ -161,6 +163,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         offset_moved=OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms),
     )
     access_control = _access_control(tables)
+    undeliverable = Undeliverable(writer, metadata.topics)
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
     update = ConfigurationUpdate(configuration, now_ms=now_ms, kept={QUOTA_OVERRIDES: tables.quota_overrides})
@@ -174,10 +177,11 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         writer=writer,
         send=send,
         pull=pull,
+        undeliverable=undeliverable,
         delivery=DelayedDelivery(
-            configuration, store, writer, tables.delay_offsets, now_ms=now_ms, stats=tables.stats
+            configuration, store, writer, tables.delay_offsets, undeliverable, now_ms=now_ms, stats=tables.stats
         ),
-        transactions=_transactions(tables, writer, host.packed, access_control),
+        transactions=_transactions(tables, writer, undeliverable, host.packed, access_control),
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
         quotas=_quotas(tables, access_control, pull),
         update=update,
@@ -274,7 +278,11 @@ def _quotas(tables: Tables, access: AccessControl | None, pull: PullProcessor) -
 
 
 def _transactions(
-    tables: Tables, writer: MessageWriter, store_host: bytes, access: AccessControl | None
+    tables: Tables,
+    writer: MessageWriter,
+    undeliverable: Undeliverable,
+    store_host: bytes,
+    access: AccessControl | None,
 ) -> Transactions:
     configuration, extensions, metadata = tables.configuration, tables.surroundings.extensions, tables.metadata
     log = extensions.wrap_transactions(
@@ -283,6 +291,7 @@ def _transactions(
             writer,
             metadata.topics,
             metadata.offsets,
+            undeliverable,
             store_host=store_host,
             now_ms=tables.now_ms,
             stats=tables.stats,

@@ -104,6 +104,12 @@ class OwnFigures:
             "Store time of the oldest message, seconds since 1970.",
             one(oldest_ms / 1000) if oldest_ms >= 0 else [],
         )
+        counts = self._parts.serving.undeliverable.counts
+        yield counter(
+            "triomq_undeliverable_messages_total",
+            "Delayed and half messages that cannot be stored where they belong, or cannot be read.",
+            [(labels(source=source), count) for source, count in counts.items()],
+        )
         stats = self._parts.serving.tables.stats
         yield counter("triomq_messages_stored_total", "Messages stored, from any source.", one(stats.stored_total))
         yield counter("triomq_stored_bytes_total", "Their bytes.", one(stats.stored_size_total_bytes))

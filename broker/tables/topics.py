@@ -36,6 +36,7 @@ from triomq.protocol.system_topics import (
     SYSTEM_TOPICS,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
+    UNDELIVERABLE_TOPIC,
     TopicIllegal,
     check_topic_length,
     is_retry_topic,
@@ -177,6 +178,10 @@ class TopicTable(KeptTable):
     def check_max_time_topic(self) -> TopicConfig:
         """Return TRANS_CHECK_MAX_TIME_TOPIC, created on first use."""
         return self.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1, permission.READ_WRITE, 0)
+
+    def undeliverable_topic(self) -> TopicConfig:
+        """Return UNDELIVERABLE_TOPIC, created on first use."""
+        return self.create_on_send_back(UNDELIVERABLE_TOPIC, 1, permission.READ_WRITE, 0)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,12 @@ from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from triomq.store.queues.consume_queue_ext import ConsumeQueueExt
 
 
+def check_queue_name(topic: str, queue_id: int) -> None:
+    """Raise ValueError for a name that must not become a path."""
+    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
+        raise ValueError(f"topic {topic!r} with queue {queue_id} cannot name a directory")
+
+
 class QueueTable:
     __slots__ = (
         "_by_topic",
@@ -74,8 +80,7 @@ class QueueTable:
         return self._make(topic, queue_id)
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
-            raise ValueError(f"topic {topic!r} with queue {queue_id} cannot name a directory")
+        check_queue_name(topic, queue_id)
         queue = ConsumeQueue(self._pool, self._paths.queue(topic, queue_id), self._file_size_bytes, topic, queue_id)
         if self._ext_file_size_bytes:
             directory = self._paths.queue_ext(topic, queue_id)

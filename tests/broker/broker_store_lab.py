@@ -18,6 +18,7 @@ from triomq.broker.message_writer import AwaitedPut, MessageWriter
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.topics import TopicTable
+from triomq.broker.undeliverable import Undeliverable
 from triomq.protocol import properties as property_text
 from triomq.protocol import record
 from triomq.protocol.address import HostPort
@@ -71,6 +72,7 @@ class Lab:
         self.writer = MessageWriter(self.configuration, self.store, self._wake)
         self.topics_file = MemoryFile()
         self.topics = TopicTable(self.topics_file, now_ms=now_ms)
+        self.undeliverable = Undeliverable(self.writer, self.topics)
         self.offsets = OffsetTable(MemoryFile())
         self.producers = ProducerTable(now_ms)
         self.is_committing = True

@@ -29,7 +29,13 @@ class Transactions:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.log = TransactionLog(
-            lab.store, lab.writer, lab.topics, lab.offsets, store_host=STORE_HOST.packed, now_ms=lab.now_ms
+            lab.store,
+            lab.writer,
+            lab.topics,
+            lab.offsets,
+            lab.undeliverable,
+            store_host=STORE_HOST.packed,
+            now_ms=lab.now_ms,
         )
         self.pool = Pool("transaction", 100)
         self.end_processor = EndTransactionProcessor(lab.configuration, self.log, pool=self.pool)

@@ -32,7 +32,9 @@ LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*ra
 @asynccontextmanager
 async def delivering(lab: Lab, file: MemoryFile | None = None) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file if file is not None else MemoryFile(), offload=inline)
-    delivery = DelayedDelivery(lab.configuration, lab.store, lab.writer, offsets, now_ms=lab.now_ms)
+    delivery = DelayedDelivery(
+        lab.configuration, lab.store, lab.writer, offsets, lab.undeliverable, now_ms=lab.now_ms
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
         await settle()
@@ -293,7 +295,9 @@ async def test_deliveries_are_counted(tmp_path: Path, autojump_clock: trio.testi
     async with open_lab(tmp_path) as lab:
         stats = BrokerStats("C", now_ms=lab.now_ms)
         offsets = DelayOffsets()
-        delivery = DelayedDelivery(lab.configuration, lab.store, lab.writer, offsets, now_ms=lab.now_ms, stats=stats)
+        delivery = DelayedDelivery(
+            lab.configuration, lab.store, lab.writer, offsets, lab.undeliverable, now_ms=lab.now_ms, stats=stats
+        )
         async with trio.open_nursery() as nursery:
             await nursery.start(delivery.run)
             await lab.put("T", DELAY="1")

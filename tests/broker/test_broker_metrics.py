@@ -36,6 +36,8 @@ async def test_a_scrape_tells_what_was_counted_here(tmp_path: Path) -> None:
         assert scrape.value("rocketmq_producer_count", group="P") == 1
         assert scrape.value("rocketmq_brokeruntime_msg_put_total_today_now") == 7
         assert scrape.value("triomq_messages_stored_total") == 7
+        assert scrape.value("triomq_undeliverable_messages_total", source="delay") == 0
+        assert scrape.value("triomq_undeliverable_messages_total", source="transaction") == 0
         assert scrape.value("triomq_commit_duration_seconds_count") == 7
         assert scrape.value("triomq_watermark_bytes", watermark="committed") == scrape.value(
             "triomq_stored_bytes_total"

@@ -63,7 +63,8 @@ class Queues:
             for offset, (half_offset, age_ms) in enumerate(self.ops)
             if queue_offset <= offset < queue_offset + 32 and offset not in self.unreadable
         ]
-        return OpPull(messages, min(queue_offset + 32, len(self.ops)))
+        next_offset = min(queue_offset + 32, len(self.ops))
+        return OpPull(messages, next_offset, is_moved=not messages and next_offset > queue_offset)
 
     def read_half(self, queue_id: int, queue_offset: int) -> HalfRead:
         found = self.halves.get(queue_offset)
@@ -101,6 +102,14 @@ def test_op_messages_that_cannot_be_read_do_not_keep_op_offset_back() -> None:
     run = queues.run()
     assert queues.done == [(Kind.CHECK, 0), (Kind.CHECK, 2)]
     assert (run.half_offset, run.op_offset) == (4, 4)
+
+
+def test_a_whole_pull_of_op_messages_that_cannot_be_read_is_passed() -> None:
+    ops: list[tuple[int | None, int]] = [*((None, 50_000) for _ in range(40)), (0, 50_000)]
+    queues = Queues({0: half(0), 1: half(1)}, ops, unreadable=frozenset(range(40)))
+    run = queues.run()
+    assert queues.done == [(Kind.CHECK, 1)], "the op message behind them still ends a half message"
+    assert run.op_offset == 41
 
 
 def test_op_offset_stops_at_the_first_op_still_needed() -> None:
@@ -222,11 +231,18 @@ def test_after_the_immunity_it_is_checked(immunity: str, wanted: Kind) -> None:
     assert queues.done == [(wanted, 0)]
 
 
-def test_a_gap_is_stepped_over_once() -> None:
+def test_every_gap_is_stepped_over() -> None:
     queues = Queues({0: HalfRead(None, next_offset=7), 7: half(7), 8: HalfRead(None, next_offset=9), 9: half(9)})
     run = queues.run()
-    assert queues.done == [(Kind.CHECK, 7)]
-    assert run.half_offset == 8, "the second gap ends the run"
+    assert queues.done == [(Kind.CHECK, 7), (Kind.CHECK, 9)]
+    assert run.half_offset == 10
+
+
+def test_a_gap_without_an_end_ends_the_run() -> None:
+    queues = Queues({0: HalfRead(None, next_offset=0), 1: half(1)})
+    run = queues.run()
+    assert queues.done == []
+    assert run.half_offset == 0
 
 
 def test_what_was_not_carried_out_ends_the_run() -> None:

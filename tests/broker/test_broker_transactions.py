@@ -19,9 +19,11 @@ from triomq.broker.message_writer import AwaitedPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import ResumeCheckProcessor
 from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
+from triomq.broker.put_responses import UNSTORABLE
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage, HalfRead
+from triomq.broker.transaction_records import UNDECIDED_FLAG
 from triomq.broker.transactions import TransactionLog
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
@@ -38,6 +40,7 @@ from triomq.protocol.system_topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
+    UNDELIVERABLE_TOPIC,
 )
 from triomq.store.config import BrokerRole
 from triomq.store.results import MessageToStore, PutResult, PutStatus
@@ -145,7 +148,7 @@ async def test_slaves_end_nothing(tmp_path: Path, autojump_clock: trio.testing.M
         (PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, 1, "UNKNOWN_ERROR DEFAULT"),
     ],
 )
-async def test_a_commit_that_the_store_refuses_leaves_the_half_message_open(
+async def test_a_commit_that_the_store_refuses_leaves_the_half_message_undecided(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, status: PutStatus, code: int, remark: str
 ) -> None:
     async with open_transactions(tmp_path) as transactions:
@@ -161,8 +164,15 @@ async def test_a_commit_that_the_store_refuses_leaves_the_half_message_open(
         assert response.code == code
         assert response.remark is not None
         assert response.remark.endswith(remark)
-        assert transactions.lab.bodies(TRANS_OP_HALF_TOPIC) == []
+        is_dead = status in UNSTORABLE
+        assert len(transactions.lab.messages(UNDELIVERABLE_TOPIC)) == is_dead
+        assert [op.flag for op in transactions.lab.messages(TRANS_OP_HALF_TOPIC)] == [UNDECIDED_FLAG] * is_dead
         assert transactions.pool.in_flight == 0
+        transactions.lab.store.append = append  # type: ignore[method-assign]
+        response = transactions.end(half, COMMIT)
+        assert response is not None
+        assert response.code == 0
+        assert len(transactions.lab.messages("T")) == 1
 
 
 async def test_message_and_op_leave_in_one_commit_the_op_last(
@@ -182,7 +192,9 @@ async def test_message_and_op_leave_in_one_commit_the_op_last(
 async def test_a_delayed_commit_waits_for_its_time(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     async with open_transactions(tmp_path) as transactions:
         lab = transactions.lab
-        delivery = DelayedDelivery(lab.configuration, lab.store, lab.writer, DelayOffsets(), now_ms=lab.now_ms)
+        delivery = DelayedDelivery(
+            lab.configuration, lab.store, lab.writer, DelayOffsets(), lab.undeliverable, now_ms=lab.now_ms
+        )
         async with trio.open_nursery() as nursery:
             await nursery.start(delivery.run)
             transactions.end(await lab.put_half("T", queue_id=2, DELAY="2"), COMMIT)
@@ -452,7 +464,14 @@ async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clie
     async with open_lab(tmp_path) as lab:
         stats = BrokerStats("C", now_ms=lab.now_ms)
         log = TransactionLog(
-            lab.store, lab.writer, lab.topics, lab.offsets, store_host=STORE_HOST.packed, now_ms=lab.now_ms, stats=stats
+            lab.store,
+            lab.writer,
+            lab.topics,
+            lab.offsets,
+            lab.undeliverable,
+            store_host=STORE_HOST.packed,
+            now_ms=lab.now_ms,
+            stats=stats,
         )
         await lab.put_half("T", b"open")
         assert log.read_half(0, 0).message is not None

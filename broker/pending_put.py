@@ -1,0 +1,142 @@
+"""Puts in progress: what MessageWriter finishes when a message is as durable as it requests.
+
+Watermarks and deadlines call them; the outcome is in `result.status`. They hold no task and send nothing: subclasses
+send the response, or wake the task that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import trio
+
+from triomq.store.results import PutResult, PutStatus
+
+_PUT_OK: Final = PutStatus.PUT_OK
+_FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT
+
+
+class PendingPut:
+    """One put in progress. `finish` is called exactly once, when `result.status` holds the outcome.
+
+    It waits for one watermark of this broker's store, and for a slave while `replica_status` is None.
+    """
+
+    __slots__ = (
+        "is_finished",
+        "is_stored",
+        "late_status",
+        "replica_deadline",
+        "replica_status",
+        "result",
+    )
+
+    def __init__(self) -> None:
+        self.result: PutResult
+        self.is_finished = False
+        self.is_stored = False
+        self.replica_deadline = 0.0
+        self.late_status = _FLUSH_DISK_TIMEOUT
+        self.replica_status: PutStatus | None = _PUT_OK
+
+    def finish(self) -> None:
+        """Complete the put; subclasses send the response here."""
+
+    def release_body(self) -> None:
+        """Give back the body of the message: it is in the log, and the put may wait long for the disk or a slave."""
+
+    def reached(self, error: Exception | None) -> None:
+        """Note that the watermark of this broker's store passed this put, or failed (called by the watermark)."""
+        if self.is_finished:
+            return
+        if error is not None:
+            self.result.status = PutStatus.SERVICE_NOT_AVAILABLE
+            self.is_finished = True
+            self.finish()
+            return
+        self._stored(_PUT_OK)
+
+    def too_late(self) -> None:
+        """Note that this broker's store took longer than the put may wait."""
+        if not self.is_finished and not self.is_stored:
+            self._stored(self.late_status)
+
+    @property
+    def is_replica_known(self) -> bool:
+        return self.replica_status is not None or self.is_finished
+
+    def set_replica_status(self, status: PutStatus) -> None:
+        """Set the slaves' part of the outcome; the put no longer waits for them."""
+        if self.replica_status is None and not self.is_finished:
+            self.replica_status = status
+            if self.is_stored:
+                self._stored(self.result.status)
+
+    def _stored(self, status: PutStatus) -> None:
+        """Note the outcome of this broker's part."""
+        self.result.status = status
+        self.is_stored = True
+        if self.replica_status is None:
+            return
+        if self.replica_status is not _PUT_OK:
+            self.result.status = self.replica_status
+        self.is_finished = True
+        self.finish()
+
+
+class PutGroup:
+    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback and one deadline
+    serve all."""
+
+    __slots__ = ("commit_begin", "deadline", "puts")
+
+    def __init__(self, commit_begin: int) -> None:
+        """`commit_begin` is the physical offset at which the commit begins, -1 for a group that accepts no more
+        puts."""
+        self.commit_begin = commit_begin
+        self.deadline = inf
+        self.puts: list[PendingPut] = []
+
+    def reached(self, error: Exception | None) -> None:
+        """Complete the group's puts; the watermark calls this once."""
+        self.commit_begin = -1
+        for put in self.puts:
+            put.reached(error)
+
+    def too_late(self) -> None:
+        """Note that the disk took longer than these puts may wait."""
+        for put in self.puts:
+            put.too_late()
+
+
+class AwaitedPut(PendingPut):
+    """A put that a task waits for."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done = trio.Event()
+
+    def finish(self) -> None:
+        self._done.set()
+
+    async def wait(self) -> PutResult:
+        await self._done.wait()
+        return self.result
+
+
+class WatchedPut(PendingPut):
+    """A put that calls `refused` if it is not stored."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, refused: Callable[[PutResult], None]) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def finish(self) -> None:
+        if self.result.status is not _PUT_OK:
+            self._refused(self.result)
