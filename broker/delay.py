@@ -31,6 +31,7 @@ from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import UNSTORABLE
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.broker.tables.topics import TopicTable
 from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.broker.undeliverable import DELAY, Undeliverable
 from triomq.protocol import properties as property_text
@@ -126,6 +127,7 @@ class DelayedDelivery:
         store: MessageStore,
         writer: MessageWriter,
         offsets: DelayOffsets,
+        topics: TopicTable,
         undeliverable: Undeliverable,
         *,
         now_ms: NowMs,
@@ -135,6 +137,7 @@ class DelayedDelivery:
         self._store = store
         self._writer = writer
         self._offsets = offsets
+        self._topics = topics
         self._undeliverable = undeliverable
         self._now_ms = now_ms
         self._stats = stats
@@ -285,6 +288,7 @@ class DelayedDelivery:
             return None
         try:
             message, properties = real_message(data)
+            message.queue_id = self._topics.reachable_queue(message.topic, message.queue_id)
         except RecordError as error:
             self._undeliverable.count(DELAY, physical_offset, str(error))
             return None

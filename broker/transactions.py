@@ -34,7 +34,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import STORED, UNSTORABLE
 from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.topics import TopicTable, both_ways
 from triomq.broker.transaction_check import HalfMessage, HalfRead, OpMessage, OpPull
 from triomq.broker.transaction_ends import COMMITTED, DISCARDED, ENDED, OPEN, ROLLED_BACK, UNKNOWN, WINDOW, HalfStates
 from triomq.broker.transaction_records import (
@@ -126,6 +126,7 @@ class TransactionLog:
         if state not in _UNDECIDED and state not in _COMMITTED:
             raise TransactionEnded(_WHY_NOT[state])
         message, properties = real_message(half)
+        message.queue_id = self._topics.reachable_queue(message.topic, message.queue_id)
         wait = properties.get(names.WAIT, "true") != "false"
         if state in _COMMITTED:
             self._writer.when_durable(wait, pending)
@@ -309,7 +310,7 @@ class TransactionLog:
 
     def give_up(self, half: HalfMessage) -> bool:
         topic = self._topics.check_max_time_topic()
-        queue_id = random.randrange(max(1, topic.write_queue_nums))
+        queue_id = random.randrange(both_ways(topic))
         pending = PendingPut()
         message = copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host, replaces=True)
         self._writer.put(message, {}, False, pending)

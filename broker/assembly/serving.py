@@ -179,7 +179,14 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         pull=pull,
         undeliverable=undeliverable,
         delivery=DelayedDelivery(
-            configuration, store, writer, tables.delay_offsets, undeliverable, now_ms=now_ms, stats=tables.stats
+            configuration,
+            store,
+            writer,
+            tables.delay_offsets,
+            metadata.topics,
+            undeliverable,
+            now_ms=now_ms,
+            stats=tables.stats,
         ),
         transactions=_transactions(tables, writer, undeliverable, host.packed, access_control),
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),

@@ -17,6 +17,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import SendHeader, SendProcessor
 from triomq.broker.put_responses import STORED
 from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.topics import both_ways
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
@@ -78,7 +79,7 @@ class ReplyProcessor:
             return new_response(request, refusal.code, refusal.remark, ext_fields=fields)
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = random.randrange(max(1, config.write_queue_nums))
+            queue_id = random.randrange(both_ways(config))
         failure = await self._push(connection, request, header)
         if failure is None:
             fields.update(msgId="0", queueId=str(queue_id), queueOffset="0")

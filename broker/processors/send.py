@@ -20,6 +20,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.long_batch import LONG_BATCH, ids_in_steps, put_in_steps
 from triomq.broker.put_responses import FAQ, SEND_CODES, SEND_REMARKS, STORED
 from triomq.broker.tables.metadata import Metadata
+from triomq.broker.tables.topics import both_ways
 from triomq.protocol import permission, sys_flag
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
@@ -144,7 +145,7 @@ class SendProcessor:
         config = self.topic_for_send(connection, header)
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = random.randrange(max(1, config.write_queue_nums))
+            queue_id = random.randrange(both_ways(config))
         answer = SendAnswer(self, connection, request, topic, queue_id)
         text = header.properties or ""
         if not header.batch and not topic.startswith(RETRY_PREFIX):

@@ -19,6 +19,7 @@ from triomq.broker.processors.send import MAX_RECONSUME_VERSION
 from triomq.broker.put_responses import FAQ
 from triomq.broker.record_border import topic_at
 from triomq.broker.tables.metadata import Metadata
+from triomq.broker.tables.topics import both_ways
 from triomq.protocol import permission
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
@@ -116,7 +117,7 @@ class SendBackProcessor:
             properties[names.DELAY] = "0"
         else:
             message.topic = topic
-            message.queue_id = random.randrange(group.retry_queue_nums)
+            message.queue_id = random.randrange(min(group.retry_queue_nums, both_ways(config)))
             level = header.delay_level or FIRST_DELAY_LEVEL + record.reconsume_times
             properties[names.DELAY] = str(level)
         message.properties = property_text.encode(properties)

@@ -99,6 +99,14 @@ class TopicTable(KeptTable):
         """Return the configuration of a topic."""
         return self._topics.get(topic)
 
+    def reachable_queue(self, topic: str, queue_id: int) -> int:
+        """Return the queue in which consumers find a message that was meant for `queue_id` some time ago: another one
+        if the topic has lost that queue since."""
+        config = self._topics.get(topic)
+        if config is None or queue_id < config.read_queue_nums:
+            return queue_id
+        return queue_id % both_ways(config)
+
     def names(self) -> Collection[str]:
         """Return the names of all topics."""
         return self._topics.keys()
@@ -156,11 +164,12 @@ class TopicTable(KeptTable):
         return self._create(config)
 
     def create_on_send_back(self, topic: str, queue_count: int, perm: int, topic_sys_flag: int) -> TopicConfig:
-        """Return a retry or dead letter topic, created if it is new. Raises TableFull."""
+        """Return a retry or dead letter topic, created if it is new. A retry topic has at least the queues that its
+        group wants now. Raises TableFull."""
         known = self._topics.get(topic)
-        if known is not None:
-            return known
         queues = max(0, min(queue_count, MAX_QUEUES))  # a group on file may have any number
+        if known is not None:
+            return self._grown(known, queues) if is_retry_topic(topic) else known
         return self._create(
             TopicConfig(
                 topic_name=topic,
@@ -170,6 +179,23 @@ class TopicTable(KeptTable):
                 topic_sys_flag=topic_sys_flag,
             )
         )
+
+    def _grown(self, config: TopicConfig, queues: int) -> TopicConfig:
+        """Return the topic after giving it this number of queues, if it has fewer: consumers read those in its
+        route."""
+        if queues <= min(config.read_queue_nums, config.write_queue_nums):
+            return config
+        config = self._put(
+            replace(
+                config,
+                read_queue_nums=max(queues, config.read_queue_nums),
+                write_queue_nums=max(queues, config.write_queue_nums),
+            )
+        )
+        self._changed()
+        if self.on_created_by_use is not None:
+            self.on_created_by_use()
+        return config
 
     def half_topic(self) -> TopicConfig:
         """Return RMQ_SYS_TRANS_HALF_TOPIC, which the first transaction check creates."""
@@ -295,6 +321,11 @@ class TopicTable(KeptTable):
         self._check_memory(topic, f"topic {topic}")
         if self.before_create is not None:
             self.before_create(topic)
+
+
+def both_ways(config: TopicConfig) -> int:
+    """Return how many queues are both written and read, from 0 on, at least 1: the broker chooses among them."""
+    return max(1, min(config.read_queue_nums, config.write_queue_nums))
 
 
 def built_in_topics(

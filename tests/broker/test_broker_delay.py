@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from triomq.broker.delay import DelayedDelivery, DelayOffsets, real_message
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
+from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import decode_record
 from triomq.protocol.speedups import running_build
@@ -33,7 +34,7 @@ LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*ra
 async def delivering(lab: Lab, file: MemoryFile | None = None) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file if file is not None else MemoryFile(), offload=inline)
     delivery = DelayedDelivery(
-        lab.configuration, lab.store, lab.writer, offsets, lab.undeliverable, now_ms=lab.now_ms
+        lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
@@ -291,12 +292,30 @@ async def test_a_write_that_fails_does_not_move_the_offset(
         assert offsets.get(1) == 1
 
 
+async def test_a_queue_that_its_topic_has_lost_is_replaced_by_one_that_is_read(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab):
+        for queue_id in range(4):
+            await lab.put("T", b"%d" % queue_id, queue_id, DELAY="1")
+        lab.topics.update(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=2))
+        await trio.sleep(1.1)
+        assert [lab.bodies("T", queue_id) for queue_id in range(4)] == [[b"0"], [b"1", b"3"], [b"2"], []]
+
+
 async def test_deliveries_are_counted(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     async with open_lab(tmp_path) as lab:
         stats = BrokerStats("C", now_ms=lab.now_ms)
         offsets = DelayOffsets()
         delivery = DelayedDelivery(
-            lab.configuration, lab.store, lab.writer, offsets, lab.undeliverable, now_ms=lab.now_ms, stats=stats
+            lab.configuration,
+            lab.store,
+            lab.writer,
+            offsets,
+            lab.topics,
+            lab.undeliverable,
+            now_ms=lab.now_ms,
+            stats=stats,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(delivery.run)

@@ -16,6 +16,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import SendProcessor
 from triomq.broker.processors.send_back import SendBackProcessor
 from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.topics import MAX_QUEUES
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -172,6 +173,31 @@ async def test_the_retry_topic_has_the_groups_number_of_queues(tmp_path: Path) -
         config = retries.lab.topics.get(RETRY)
         assert config is not None
         assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (5, 5, 6)
+
+
+async def test_the_retry_topic_grows_with_its_groups_number_of_queues(tmp_path: Path) -> None:
+    async with open_retries(tmp_path) as retries:
+        registered: list[int] = []
+        topics = retries.lab.topics
+        topics.on_created_by_use = lambda: registered.append(topics.data_version.counter)
+        for wanted, has in ((1, 1), (4, 4), (2, 4), (10**6, MAX_QUEUES)):
+            retries.set_group(retry_queue_nums=wanted)
+            for _ in range(20):
+                retries.send_back(await retries.stored(0))
+            config = topics.get(RETRY)
+            assert config is not None
+            assert (config.read_queue_nums, config.write_queue_nums) == (has, has)
+            queues = [int(message.properties["REAL_QID"]) for _, message in retries.delayed()[-20:]]
+            assert max(queues) < min(wanted, has)
+        assert registered == [1, 2, 3], "its route changes, so the NameServers learn of it"
+
+
+async def test_a_retry_topic_that_is_read_less_gets_only_what_is_read(tmp_path: Path) -> None:
+    async with open_retries(tmp_path) as retries:
+        retries.lab.topics.update(TopicConfig(topic_name=RETRY, read_queue_nums=1, write_queue_nums=8))
+        for _ in range(20):
+            retries.send_back(await retries.stored(0))
+        assert {message.properties["REAL_QID"] for _, message in retries.delayed()} == {"0"}
 
 
 async def test_a_group_without_retry_queues_stores_nothing(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage, HalfRead
 from triomq.broker.transaction_records import UNDECIDED_FLAG
 from triomq.broker.transactions import TransactionLog
+from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
 from triomq.protocol.errors import HeaderFieldError, RecordError, RequestRefused
@@ -175,6 +176,14 @@ async def test_a_commit_that_the_store_refuses_leaves_the_half_message_undecided
         assert len(transactions.lab.messages("T")) == 1
 
 
+async def test_a_commit_goes_to_a_queue_that_is_read(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        half = await transactions.lab.put_half("T", b"pay", 3)
+        transactions.lab.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        transactions.end(half, COMMIT)
+        assert transactions.lab.bodies("T", 1) == [b"pay"]
+
+
 async def test_message_and_op_leave_in_one_commit_the_op_last(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -193,7 +202,7 @@ async def test_a_delayed_commit_waits_for_its_time(tmp_path: Path, autojump_cloc
     async with open_transactions(tmp_path) as transactions:
         lab = transactions.lab
         delivery = DelayedDelivery(
-            lab.configuration, lab.store, lab.writer, DelayOffsets(), lab.undeliverable, now_ms=lab.now_ms
+            lab.configuration, lab.store, lab.writer, DelayOffsets(), lab.topics, lab.undeliverable, now_ms=lab.now_ms
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(delivery.run)

@@ -38,7 +38,7 @@ LOWERED = {"max_message_size_bytes": 1000}
 async def delivering(lab: Lab, file: MemoryFile) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file, offload=inline)
     delivery = DelayedDelivery(
-        lab.configuration, lab.store, lab.writer, offsets, lab.undeliverable, now_ms=lab.now_ms
+        lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
