@@ -37,6 +37,16 @@ TlsContext = _ssl.SSLContext | Callable[[], _ssl.SSLContext]
 """The context of new connections, or what returns it (ClientCertificates.current), so that certificates can change."""
 
 
+class _Opening:
+    """An address to which a connection is being opened: one call at a time, and how the last of them failed."""
+
+    __slots__ = ("failure", "lock")
+
+    def __init__(self) -> None:
+        self.lock = trio.Lock()
+        self.failure: str | None = None
+
+
 class RemotingClient:
     """See the module's docstring. Use `open_client` to create one."""
 
@@ -64,7 +74,7 @@ class RemotingClient:
         )
         self._tls_context = tls_context
         self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, trio.Lock] = {}
+        self._connecting: dict[str, _Opening] = {}
         self._poller: Poller | None = None
         self._on_close: list[Callable[[str, Connection], None]] = []
 
@@ -113,16 +123,36 @@ class RemotingClient:
         return connection if connection is not None and connection.is_open else None
 
     async def _connect(self, address: str, timeout_seconds: float) -> Connection:
-        lock = self._connecting.setdefault(address, trio.Lock())
+        """Return the open connection, or open one: once for all calls that want it at the same moment."""
+        opening = self._connecting.setdefault(address, _Opening())
+        deadline = trio.current_time() + timeout_seconds
+        waits = opening.lock.locked()
         try:
-            async with lock:
+            with trio.move_on_at(deadline) as waiting:
+                await opening.lock.acquire()
+            if waiting.cancelled_caught:
+                raise ConnectFailed(f"connect to {address} failed: no connection within {timeout_seconds:g} s")
+            try:
                 present = self._connections.get(address)
                 if present is not None and present.is_open:
                     return present
-                return await self._open(address, timeout_seconds)
+                if waits and opening.failure is not None:
+                    raise ConnectFailed(opening.failure)
+                return await self._open_for_all(address, opening, deadline)
+            finally:
+                opening.lock.release()
         finally:
-            if not lock.statistics().tasks_waiting and not lock.locked():
+            if not opening.lock.statistics().tasks_waiting and not opening.lock.locked():
                 self._connecting.pop(address, None)
+
+    async def _open_for_all(self, address: str, opening: _Opening, deadline: float) -> Connection:
+        opening.failure = None
+        try:
+            return await self._open(address, max(0.0, deadline - trio.current_time()))
+        except ConnectFailed as error:
+            if trio.current_time() < deadline:  # not for want of this caller's time
+                opening.failure = str(error)
+            raise
 
     async def _open(self, address: str, timeout_seconds: float) -> Connection:
         host, port = _split(address)

@@ -32,7 +32,7 @@ from triomq.client.core.consumer_stats import ConsumerStats
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
 from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import FilterHook
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
@@ -357,7 +357,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
                     self._missing.add(topic)
                     log.warning("waiting for a topic", group=self.group, topic=topic, reason=str(error))
             except MQClientError as error:
-                log.warning("no name server responded", group=self.group, error=str(error))
+                report(log, "routes not known", error, group=self.group)
                 return False
             else:
                 self._missing.discard(topic)

@@ -35,7 +35,7 @@ from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.core.hooks import FilterHook
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
@@ -321,7 +321,7 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
             try:
                 await self._offsets.persist_now(queue)
             except MQClientError as error:
-                log.warning("offset not stored", queue=str(queue), error=str(error))
+                report(log, "offset not stored", error, queue=str(queue))
             self._positions[queue] = queue_offset
             self._rebalancer.reopen(queue, queue_offset)
 

@@ -14,7 +14,7 @@ import trio
 
 from triomq.client.core import requests
 from triomq.client.core.errors import MQClientError
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
 from triomq.client.instance.client import Client
 from triomq.protocol.message_queue import MessageQueue
@@ -117,7 +117,7 @@ class BrokerOffsets:
             try:
                 await self._store(queue, queue_offset)
             except MQClientError as error:
-                log.warning("offset not stored", group=self._group, queue=str(queue), error=str(error))
+                report(log, "offset not stored", error, group=self._group, queue=str(queue))
 
     async def persist_now(self, queue: MessageQueue) -> None:
         async with self._storing:

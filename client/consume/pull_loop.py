@@ -17,7 +17,7 @@ from triomq.client.consume.clock import now_ms
 from triomq.client.consume.pulling import Puller
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import BrokerRefused, MQClientError
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import PullResult, PullStatus
 from triomq.client.core.retry import NOT_REGISTERED
 from triomq.client.instance.client import Client
@@ -157,14 +157,14 @@ class PullLoop:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_SECONDS
         if assigned.last_pull_error != str(error):
-            log.warning("pull failed; continuing", queue=str(assigned.queue), error=str(error))
+            report(log, "pull failed; continuing", error, queue=str(assigned.queue))
             assigned.last_pull_error = str(error)
         try:
             if isinstance(error, BrokerRefused) and error.code in NOT_REGISTERED:
                 await self._client.heartbeat_one(error.address)
                 return NO_PROGRESS_SECONDS
             if not isinstance(error, BrokerRefused):
-                await self._client.update_route(assigned.queue.topic)
+                await self._client.refresh_route(assigned.queue.topic)
         except MQClientError as second:
             log.debug("recovery from a failed pull failed", queue=str(assigned.queue), error=str(second))
         return ERROR_SECONDS

@@ -45,7 +45,7 @@ from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.core.hooks import ConsumeHook, FilterHook
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, ConsumeStatus, MessageModel
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
@@ -369,6 +369,6 @@ class PushConsumer(GroupConsumer, Generic[T]):
         try:
             await self._offsets.persist_now(assigned.queue)
         except MQClientError as error:
-            log.warning("offset not stored", queue=str(assigned.queue), error=str(error))
+            report(log, "offset not stored", error, queue=str(assigned.queue))
         self._rebalancer.assigned.pop(assigned.queue, None)
         assigned.drop()

@@ -21,7 +21,7 @@ from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.errors import MQClientError, NoRoute
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import MessageModel
 from triomq.client.instance.client import Client
 from triomq.protocol.message_queue import MessageQueue
@@ -94,7 +94,7 @@ class Rebalancer:
                 log.debug("topic without route", group=self._group, topic=topic, reason=str(error))
             except MQClientError as error:
                 settled = False
-                log.warning("rebalance failed", group=self._group, topic=topic, error=str(error))
+                report(log, "rebalance failed", error, group=self._group, topic=topic)
         for queue in [queue for queue in self.assigned if queue.topic not in wanted]:
             settled &= await self.give_up(queue)
         for topic in [topic for topic in self.last_shares if topic not in wanted]:
@@ -156,7 +156,7 @@ class Rebalancer:
         try:
             return await self._client.call(broker.address, requests.consumer_ids(self._group))
         except MQClientError:
-            await self._client.update_route(topic)
+            await self._client.refresh_route(topic)
             raise
 
     async def _apply(self, topic: str, share: Collection[MessageQueue]) -> tuple[bool, bool]:
@@ -187,7 +187,7 @@ class Rebalancer:
         try:
             next_offset = await self._holder.first_offset(queue)
         except MQClientError as error:
-            log.warning("first offset not known", group=self._group, queue=str(queue), error=str(error))
+            report(log, "first offset not known", error, group=self._group, queue=str(queue))
             return False
         if queue in self.assigned:
             return True
@@ -235,7 +235,7 @@ class Rebalancer:
                 locked = await self._client.call(address, call)
                 granted |= locked
             except MQClientError as error:
-                log.warning("queues not locked", group=self._group, broker=broker_name, error=str(error))
+                report(log, "queues not locked", error, group=self._group, broker=broker_name)
         return granted & set(queues)
 
     async def lock_held(self) -> None:
@@ -264,7 +264,7 @@ class Rebalancer:
                     address, requests.unlock_queues(self._group, self._client.client_id, of_broker), vip=True
                 )
             except MQClientError as error:
-                log.warning("queues not unlocked", group=self._group, broker=broker_name, error=str(error))
+                report(log, "queues not unlocked", error, group=self._group, broker=broker_name)
 
     async def close(self) -> None:
         """Give up everything; offsets must have been stored before."""

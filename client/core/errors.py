@@ -135,14 +135,15 @@ _HINTS: dict[int, str] = {
 class SendFailed(MQClientError):
     """Every attempt to send failed.
 
-    `attempts`: one text for each attempt ("broker-a: RemotingTimeout: ..."); the last cause is the `__cause__`.
+    `attempts`: one text for each attempt ("broker-a: RemotingTimeout: ..."), and one for all that reached no broker in
+    the same way ("broker-a: ... (9 times)"); the last cause is the `__cause__`.
     """
 
     def __init__(self, topic: str, attempts: Sequence[str]) -> None:
         self.topic = topic
         self.attempts = tuple(attempts)
         each = "; ".join(self.attempts)
-        super().__init__(f"sending to topic {topic!r} failed after {len(self.attempts)} attempts: {each}")
+        super().__init__(f"sending to topic {topic!r} failed: {each}")
 
 
 class OperationTimeout(MQClientError):

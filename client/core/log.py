@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import structlog
 
+from triomq.client.core.errors import BrokerUnknown, BrokerUnreachable, NameServersUnreachable
 from triomq.remoting.log import standard_logger
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """Return a structured logger over `logging.getLogger(name)`."""
     return standard_logger(name)
+
+
+def report(log: structlog.stdlib.BoundLogger, event: str, error: Exception, **facts: object) -> None:
+    """Log a failure that the client repairs by itself: as a warning, or at DEBUG level when a server was not reached.
+    The client warns about that itself, once and then once a minute (absences.py)."""
+    is_absence = isinstance(error, BrokerUnknown | BrokerUnreachable | NameServersUnreachable)
+    (log.debug if is_absence else log.warning)(event, error=str(error), **facts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from triomq.client.core.latency import LatencyFaults
@@ -110,19 +110,26 @@ class TopicRoute:
     def is_ordered(self) -> bool:
         return bool(self.data.order_topic_conf)
 
-    def next_queue(self, faults: LatencyFaults, now_ms: int, avoid_broker: str | None = None) -> MessageQueue | None:
-        """Return the queue of the next send: round robin over those whose broker is available and is not `avoid_broker`
-        (which just failed); when none is left, one of the least bad broker; otherwise any. None when the topic has no
-        queue."""
+    @property
+    def lacks_master(self) -> bool:
+        """Whether a broker with queues to write to has no master now: it restarts, or another one takes over."""
+        masters = {broker.broker_name for broker in self.data.broker_datas if MASTER_ID in broker.broker_addrs}
+        writeable = (data.broker_name for data in self.data.queue_datas if permission.is_writeable(data.perm))
+        return any(name not in masters for name in writeable)
+
+    def next_queue(self, faults: LatencyFaults, now_ms: int, avoid: Collection[str] = ()) -> MessageQueue | None:
+        """Return the queue of the next send: round robin over those whose broker is available and is not in `avoid`
+        (names of brokers that just failed); when none is left, one of the least bad broker; otherwise any. None when
+        the topic has no queue."""
         queues = self.publish
         if not queues:
             return None
         start = next(self.turn)
         for step in range(len(queues)):
             queue = queues[(start + step) % len(queues)]
-            if queue.broker_name != avoid_broker and faults.is_available(queue.broker_name, now_ms):
+            if queue.broker_name not in avoid and faults.is_available(queue.broker_name, now_ms):
                 return queue
-        names = sorted({queue.broker_name for queue in queues if queue.broker_name != avoid_broker})
+        names = sorted({queue.broker_name for queue in queues if queue.broker_name not in avoid})
         best = faults.least_bad(names, now_ms)
         candidates = [queue for queue in queues if queue.broker_name == best] or queues
         return candidates[start % len(candidates)]

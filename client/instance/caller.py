@@ -11,7 +11,10 @@ from collections.abc import Callable, Container
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import trio
+
 from triomq.client.core import signing
+from triomq.client.core.absences import Absences
 from triomq.client.core.client_id import local_ip, make_client_id
 from triomq.client.core.config import ClientConfig, parse_addresses
 from triomq.client.core.errors import (
@@ -32,7 +35,7 @@ from triomq.client.instance.name_servers import NameServers
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.client import RemotingClient
-from triomq.remoting.errors import ConnectFailed, RemotingError, RemotingTimeout
+from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingError, RemotingTimeout, TooManyRequests
 from triomq.remoting.http_get import HttpFailed, get_text
 
 log = get_logger("triomq.client.client")
@@ -54,6 +57,7 @@ class Caller:
         if config.credentials is not None:
             self._hooks.append(signing.SigningHook(config.credentials, config.now_ms))
         self._remoting: RemotingClient | None = None
+        self._absences = Absences()
         self.spans = _spans(config, self.namespace, self.client_id)
 
     @property
@@ -70,7 +74,13 @@ class Caller:
         for hook in self._hooks:
             hook.before_request(target, request)
         limit = self.config.request_timeout_seconds if timeout_seconds is None else timeout_seconds
-        response = await remoting.invoke(target, request, limit)
+        try:
+            response = await remoting.invoke(target, request, limit)
+        except (ConnectFailed, ConnectionClosed) as error:
+            self._not_reached(target, error)
+            raise
+        if self._absences and self._absences.responded(target):
+            log.info("server responds again", server=target)
         for hook in self._hooks:
             hook.after_response(target, request, response)
         return response
@@ -84,6 +94,7 @@ class Caller:
         try:
             await remoting.invoke_oneway(target, request, self.config.request_timeout_seconds)
         except RemotingError as error:
+            self._not_reached(target, error)
             raise BrokerUnreachable(f"cannot send to {target}: {error}") from error
         for hook in self._hooks:
             hook.after_response(target, request, None)
@@ -127,10 +138,21 @@ class Caller:
     ) -> RemotingCommand:
         """Ask the name servers, one after the other, and return the first response. Raises NameServersUnreachable,
         BrokerRefused."""
-        address, response = await self.name_servers.ask(self.invoke, request, self.config.request_timeout_seconds)
+        address, response = await self._first_response(request)
         if response.code not in accept:
             raise BrokerRefused(response.code, response.remark, address=address, action=action)
         return response
+
+    async def _first_response(self, request: Callable[[], RemotingCommand]) -> tuple[str, RemotingCommand]:
+        """Ask the name servers, one after the other, and return (address, response) of the first that responds. Raises
+        NameServersUnreachable."""
+        limit = self.config.request_timeout_seconds
+        return await self.name_servers.ask(self.invoke, request, limit, self._not_reached)
+
+    def _not_reached(self, address: str, error: Exception) -> None:
+        """Warn of an absent server, once and then once a minute."""
+        if not isinstance(error, TooManyRequests) and self._absences.failed(address, trio.current_time()):
+            log.warning("server not reached; trying again", server=address, error=str(error))
 
     async def _fetch_name_servers(self) -> None:
         """Read the list of name servers from the address server. Raises NameServersUnreachable."""

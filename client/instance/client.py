@@ -26,7 +26,7 @@ import trio
 from triomq.client.core import requests
 from triomq.client.core.config import ClientConfig
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.routes import BrokerAddress
 from triomq.client.instance import inbound
 from triomq.client.instance.caller import tls_context, vip_address
@@ -144,7 +144,7 @@ class Client(Router):
                 call = requests.unregister(self.client_id, producer_group=producer_group, consumer_group=consumer_group)
                 await self.call(address, call)
             except MQClientError as error:
-                log.warning("broker unreachable; not unregistered there", address=address, error=str(error))
+                report(log, "not unregistered at a broker", error, address=address)
 
         await self._at_brokers(one, masters_only=consumer_group is None)
 
@@ -179,7 +179,7 @@ class Client(Router):
         try:
             await self._introduce(broker)
         except MQClientError as error:
-            log.warning("heartbeat failed", address=broker.address, error=str(error))
+            report(log, "heartbeat failed", error, address=broker.address)
 
     async def _introduce(self, broker: BrokerAddress) -> None:
         """Send the offsets, then the heartbeat: members that it lets join read the offsets. Raises MQClientError."""
@@ -211,7 +211,7 @@ class Client(Router):
         try:
             self.broker_versions[address] = await self.call(address, requests.heartbeat(data))
         except MQClientError as error:
-            log.warning("heartbeat failed", address=address, error=str(error))
+            report(log, "heartbeat failed", error, address=address)
 
     def _heartbeat_data(self) -> HeartbeatData | None:
         if not self.producers and not self.consumers:
@@ -276,6 +276,6 @@ class Client(Router):
             try:
                 await action()
             except MQClientError as error:
-                log.warning("a periodic task failed; its next run tries again", task=action.__name__, error=str(error))
+                report(log, "a periodic task failed; its next run tries again", error, task=action.__name__)
             except Exception:
                 log.exception("a periodic task failed; its next run tries again", task=action.__name__)

@@ -15,7 +15,7 @@ import trio
 from triomq.client.core import requests
 from triomq.client.core.config import ClientConfig
 from triomq.client.core.errors import BrokerUnknown, MQClientError, NoRoute
-from triomq.client.core.log import get_logger
+from triomq.client.core.log import get_logger, report
 from triomq.client.core.routes import BrokerAddress, RouteTable, TopicRoute, template_route
 from triomq.client.instance.caller import Caller
 from triomq.client.instance.single_flight import SingleFlight
@@ -49,7 +49,7 @@ class Router(Caller):
         known = self.routes.get(topic)
         if known is not None and not known.is_template:
             return known
-        await self._lookups.run(topic, partial(self.update_route, topic))
+        await self.refresh_route(topic)
         return self.routes.get(topic) or self._no_route(topic)
 
     def known_publish_route(self, topic: str) -> TopicRoute | None:
@@ -85,9 +85,7 @@ class Router(Caller):
 
     async def fetch_route(self, topic: str) -> TopicRouteData:
         """Return the route that a name server knows. Raises NoRoute, NameServersUnreachable."""
-        address, response = await self.name_servers.ask(
-            self.invoke, lambda: requests.topic_route(topic).request, self.config.request_timeout_seconds
-        )
+        address, response = await self._first_response(lambda: requests.topic_route(topic).request)
         data = requests.topic_route(topic).result(response, address)
         if data is None:
             raise NoRoute(topic, self.name_servers.addresses)
@@ -103,6 +101,11 @@ class Router(Caller):
             self._route_changed(topic)
         return changed
 
+    async def refresh_route(self, topic: str) -> None:
+        """Update the route from a name server, once for all tasks that want it at the same moment. Raises NoRoute,
+        NameServersUnreachable."""
+        await self._lookups.run(topic, partial(self.update_route, topic))
+
     async def refresh_routes(self) -> None:
         """Update the route of every topic that a member uses."""
         for topic in sorted(self._publish_topics.union(self._subscribed_topics())):
@@ -111,28 +114,35 @@ class Router(Caller):
             except NoRoute as error:
                 log.debug("no route", topic=topic, reason=str(error))
             except MQClientError as error:
-                log.warning("route not refreshed", topic=topic, error=str(error))
+                report(log, "route not refreshed", error, topic=topic)
                 return
 
     async def master_of(self, broker_name: str, topic: str | None = None) -> str:
         """Return the address of a master, looking up the route of `topic` when it is unknown. Raises BrokerUnknown."""
         address = self.routes.master(broker_name)
         if address is None and topic is not None:
-            await self.update_route(topic)
+            await self.refresh_route(topic)
             address = self.routes.master(broker_name)
         if address is None:
-            raise BrokerUnknown(f"no name server knows a master of broker {broker_name!r}; is it running?")
+            raise self._unknown(broker_name, f"no name server knows a master of broker {broker_name!r}; is it running?")
         return address
 
     async def readable_broker(self, broker_name: str, topic: str, preferred_id: int = 0) -> BrokerAddress:
         """Return the broker to pull from. Raises BrokerUnknown."""
         found = self.routes.readable(broker_name, preferred_id)
         if found is None:
-            await self.update_route(topic)
+            await self.refresh_route(topic)
             found = self.routes.readable(broker_name, preferred_id)
         if found is None:
-            raise BrokerUnknown(f"no name server knows broker {broker_name!r} (topic {topic!r}); is it running?")
+            raise self._unknown(
+                broker_name, f"no name server knows broker {broker_name!r} (topic {topic!r}); is it running?"
+            )
         return found
+
+    def _unknown(self, broker_name: str, text: str) -> BrokerUnknown:
+        error = BrokerUnknown(text)
+        self._not_reached(broker_name, error)
+        return error
 
     def _no_route(self, topic: str) -> TopicRoute:
         raise NoRoute(topic, self.name_servers.addresses)

@@ -25,6 +25,7 @@ from triomq.client.core.log import get_logger
 from triomq.client.core.outgoing import SendRules
 from triomq.client.core.queue_choice import QueueSelector, by_hash, by_random
 from triomq.client.core.results import SendResult, SendStatus
+from triomq.client.core.routes import TopicRoute
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
@@ -53,12 +54,13 @@ class Producer(Generic[T]):
 
     `group` names the producers that send the same kind of messages. `client`: share this open client instead of
     creating one; then no client options are allowed. `send_timeout_seconds`: limit of one send with all its attempts.
-    `retries`: attempts after the first. `retry_when_not_stored_ok`: also try another broker when the message is stored
-    but not flushed or replicated in time. `default_topic_queues`: number of queues of a topic that the first send
-    creates, with the settings of `template_topic`. `rules`: sizes and compression. `latency_faults`: avoid brokers that
-    were slow or failed. `max_in_flight`: sends that may wait for a response at once; others wait for their turn.
-    `send_hooks` see every attempt. `trace`: send message trace to the usual topic, or to the one named. `serializer`:
-    makes bodies of the values that `message`, `send_value`, `request_value` and `reply_value` take.
+    `retries`: attempts after the first; those that reach no broker do not count. `retry_when_not_stored_ok`: also try
+    another broker when the message is stored but not flushed or replicated in time. `default_topic_queues`: number of
+    queues of a topic that the first send creates, with the settings of `template_topic`. `rules`: sizes and
+    compression. `latency_faults`: avoid brokers that were slow or failed. `max_in_flight`: sends that may wait for a
+    response at once; others wait for their turn. `send_hooks` see every attempt. `trace`: send message trace to the
+    usual topic, or to the one named. `serializer`: makes bodies of the values that `message`, `send_value`,
+    `request_value` and `reply_value` take.
     """
 
     def __init__(
@@ -160,14 +162,16 @@ class Producer(Generic[T]):
     ) -> SendResult:
         """Send one message and wait until the broker has stored it.
 
-        `queue`, `selector` or `sharding_key` fix the queue; such a send is tried once. Messages with the same key go to
-        the same queue, in the order in which they are sent one after the other. Raises InvalidMessage, NoRoute,
+        `queue`, `selector` or `sharding_key` fix the queue; such a send is tried once, and repeated only while its
+        broker cannot be reached. Messages with the same key go to the same queue, in the order in which they are sent
+        one after the other. Raises InvalidMessage, NoRoute,
         SendFailed, BrokerRefused, OperationTimeout, NameServersUnreachable.
         """
         with self._client.spans.sending((message,)) as span:
             outgoing = self._sender.preparer.single(message, span.carried)
-            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
-            result = await self._sender.deliver(outgoing, (message,), chosen, timeout_seconds)
+            deadline = self._sender.deadline(timeout_seconds)
+            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key, deadline)
+            result = await self._sender.deliver_until(deadline, outgoing, (message,), chosen)
             span.stored(result)
             return result
 
@@ -183,7 +187,8 @@ class Producer(Generic[T]):
         """Send one message without waiting for a response: fast, but a lost message goes unnoticed."""
         with self._client.spans.sending((message,)) as span:
             outgoing = self._sender.preparer.single(message, span.carried)
-            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
+            deadline = self._sender.deadline(None)
+            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key, deadline)
             await self._sender.tell(outgoing, chosen)
 
     async def send_batch(
@@ -239,6 +244,10 @@ class Producer(Generic[T]):
         """Return the writable queues of a topic, sorted by broker name and id. Raises NoRoute."""
         self._check_open()
         route = await self._sender.publish_route(self._client.namespace.wrap(topic))
+        return self._bare_queues(topic, route)
+
+    @staticmethod
+    def _bare_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in route.publish]
 
     async def make_known(self, topic: str) -> None:
@@ -330,6 +339,7 @@ class Producer(Generic[T]):
         selector: QueueSelector | None,
         argument: Any,
         sharding_key: str | None,
+        deadline: float,
     ) -> MessageQueue | None:
         """The queue that the caller wants, as a wire name; None when any queue will do."""
         self._check_open()
@@ -341,7 +351,8 @@ class Producer(Generic[T]):
             if queue.topic not in (message.topic, self._client.namespace.wrap(message.topic)):
                 raise ConfigurationError(f"the queue is of topic {queue.topic!r}, the message of {message.topic!r}")
             return self._wire_queue(queue)
-        queues = await self.queues(message.topic)
+        route = await self._sender.wait_for_route(self._client.namespace.wrap(message.topic), deadline)
+        queues = self._bare_queues(message.topic, route)
         if selector is not None:
             return self._wire_queue(selector(queues, message, argument))
         return self._wire_queue(by_hash(queues, message, sharding_key))

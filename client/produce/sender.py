@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
 import trio
 
-from triomq.client.core.errors import BrokerRefused, MQClientError, NoRoute, OperationTimeout, SendFailed
+from triomq.client.core.errors import (
+    BrokerRefused,
+    ClientClosed,
+    MQClientError,
+    NameServersUnreachable,
+    NoRoute,
+    OperationTimeout,
+    SendFailed,
+)
 from triomq.client.core.hooks import SendContext, SendHook
 from triomq.client.core.latency import LatencyFaults
 from triomq.client.core.log import get_logger
@@ -26,19 +34,15 @@ from triomq.client.core.routes import TopicRoute
 from triomq.client.core.send_requests import SendRequests, send_result
 from triomq.client.instance.caller import translated
 from triomq.client.instance.client import Client
+from triomq.client.produce.failures import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Failures, stored_nothing
 from triomq.client.produce.in_flight import InFlight
 from triomq.protocol import sys_flag
-from triomq.protocol.codes import ResponseCode
 from triomq.protocol.message import Message
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
 from triomq.remoting.errors import RemotingError
 
 log = get_logger("triomq.client.producer")
-
-BUSY_PAUSE_SECONDS = 0.15
-"""Pause before the next attempt at a broker that just shed load (SYSTEM_BUSY): longer than a broker sheds load after
-one slow write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +52,7 @@ class Attempts:
     timeout_seconds: float = 3.0
     """Limit of one send with all its attempts."""
     retries: int = 2
-    """Attempts after the first."""
+    """Attempts after the first; those that reached no broker do not count."""
     retry_when_not_stored_ok: bool = False
     default_topic_queues: int = 4
     template_topic: str = AUTO_CREATE_TOPIC
@@ -100,13 +104,22 @@ class Sender:
         queue: MessageQueue | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send what was prepared from `messages`; a fixed `queue` (wire names) is tried once. Raises MQClientError."""
-        limit = self.attempts.timeout_seconds if timeout_seconds is None else timeout_seconds
-        deadline = self._clock() + limit
+        """Send what was prepared from `messages`; a fixed `queue` (wire names) is tried once, and again only
+        while its broker cannot be reached. Raises MQClientError."""
+        return await self.deliver_until(self.deadline(timeout_seconds), outgoing, messages, queue)
+
+    def deadline(self, timeout_seconds: float | None) -> float:
+        """Return when a send that begins now must have ended; None stands for the usual limit."""
+        return self._clock() + (self.attempts.timeout_seconds if timeout_seconds is None else timeout_seconds)
+
+    async def deliver_until(
+        self, deadline: float, outgoing: Outgoing, messages: Sequence[Message], queue: MessageQueue | None
+    ) -> SendResult:
+        """See `deliver`."""
         await self._in_flight.enter(deadline)
         try:
             if queue is not None:
-                return await self._attempt(outgoing, messages, queue, deadline)
+                return await self._attempt_until_reached(outgoing, messages, queue, deadline)
             return await self._attempt_repeatedly(outgoing, messages, deadline)
         finally:
             self._in_flight.leave()
@@ -114,7 +127,7 @@ class Sender:
     async def tell(self, outgoing: Outgoing, queue: MessageQueue | None) -> None:
         """Send without a response. Raises MQClientError when nothing could be sent."""
         if queue is None:
-            queue = self._next_queue(await self.publish_route(outgoing.topic), None)
+            queue = self._next_queue(await self.publish_route(outgoing.topic))
         address = await self._client.master_of(queue.broker_name, outgoing.topic)
         request = self._requests.request(outgoing, queue, self._client.config.now_ms())
         await self._client.tell(address, request, vip=True)
@@ -128,44 +141,84 @@ class Sender:
         asked = ", ".join(self._client.name_servers.addresses)
         raise OperationTimeout(f"the time limit of the send passed before a name server responded (asked: {asked})")
 
+    async def wait_for_route(self, topic: str, deadline: float) -> TopicRoute:
+        """Return the route to send by, as soon as a name server is there and the topic's broker has a master. Raises
+        NoRoute at once for a topic that does not exist; NameServersUnreachable, OperationTimeout."""
+        pause_seconds = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await self.publish_route(topic, deadline)
+            except NoRoute:
+                known = self._client.routes.get(topic)
+                if known is None or not known.lacks_master or self._clock() + pause_seconds >= deadline:
+                    raise
+            except NameServersUnreachable:
+                if self._clock() + pause_seconds >= deadline:
+                    raise
+            await trio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+
     # Attempts.
 
     async def _attempt_repeatedly(self, outgoing: Outgoing, messages: Sequence[Message], deadline: float) -> SendResult:
-        route = self._client.known_publish_route(outgoing.topic) or await self.publish_route(outgoing.topic, deadline)
-        failures: list[str] = []
-        last_error: MQClientError | None = None
+        route = self._client.known_publish_route(outgoing.topic)
+        if route is None:
+            route = await self.wait_for_route(outgoing.topic, deadline)
+        failures = Failures()
         last_result: SendResult | None = None
-        avoid: str | None = None
-        busy: str | None = None
-        for _ in range(1 + self.attempts.retries):
-            if failures and self._clock() >= deadline:
+        while failures.counted <= self.attempts.retries:
+            queue = self._next_queue(route, failures.brokers)
+            if failures.brokers and not await self._pause_before(queue.broker_name, failures, deadline):
                 break
-            queue = self._next_queue(route, avoid)
-            avoid = queue.broker_name
-            if avoid == busy:
-                await trio.sleep(min(BUSY_PAUSE_SECONDS, deadline - self._clock()))
             try:
                 result = await self._attempt(outgoing, messages, queue, deadline)
+            except ClientClosed:
+                raise
             except BrokerRefused as error:
                 if error.code not in RETRIED_SENDS:
                     raise
-                last_error = error
-                failures.append(f"{queue.broker_name}: {error}")
-                busy = queue.broker_name if error.code == ResponseCode.SYSTEM_BUSY else None
+                failures.add(queue.broker_name, error)
                 continue
             except MQClientError as error:
-                last_error = error
-                failures.append(f"{queue.broker_name}: {error}")
-                route = await self._route_after_failure(outgoing.topic, route)
+                failures.add(queue.broker_name, error)
+                route = await self._route_after_failure(outgoing.topic, route, deadline)
                 continue
             if result.status is SendStatus.SEND_OK or not self.attempts.retry_when_not_stored_ok:
                 return result
             last_result = result
+            failures.add_doubtful(queue.broker_name)
         if last_result is not None:
             return last_result
-        if len(failures) == 1 and last_error is not None:
-            raise last_error
-        raise SendFailed(self._client.namespace.unwrap(outgoing.topic), failures) from last_error
+        texts = failures.texts()
+        if len(texts) == failures.counted == 1 and failures.last is not None:
+            raise failures.last
+        raise SendFailed(self._client.namespace.unwrap(outgoing.topic), texts) from failures.last
+
+    async def _attempt_until_reached(
+        self, outgoing: Outgoing, messages: Sequence[Message], queue: MessageQueue, deadline: float
+    ) -> SendResult:
+        """Send to a queue that was chosen: once, but a broker that is not there gets a moment. The order of messages
+        that are sent one after the other stays, because the attempts before the last have stored nothing."""
+        failures = Failures()
+        while True:
+            try:
+                return await self._attempt(outgoing, messages, queue, deadline)
+            except MQClientError as error:
+                if not stored_nothing(error):
+                    raise
+                failures.add(queue.broker_name, error)
+                if not await self._pause_before(queue.broker_name, failures, deadline):
+                    raise
+            await self._refresh_route(outgoing.topic, deadline)
+
+    async def _pause_before(self, broker_name: str, failures: Failures, deadline: float) -> bool:
+        """Wait as long as this broker needs. Return False at once when no time would be left for an attempt."""
+        seconds = failures.pause_before(broker_name)
+        if self._clock() + seconds >= deadline:
+            return False
+        if seconds > 0:
+            await trio.sleep(seconds)
+        return True
 
     async def _attempt(
         self, outgoing: Outgoing, messages: Sequence[Message], queue: MessageQueue, deadline: float
@@ -173,7 +226,7 @@ class Sender:
         """Send one request to one queue. Raises MQClientError."""
         began = self._clock()
         client = self._client
-        address = await client.master_of(queue.broker_name, outgoing.topic)
+        address = client.routes.master(queue.broker_name) or await self._master(queue, outgoing.topic, deadline)
         context = self._before_send(messages, queue, address, outgoing.sys_flag)
         try:
             left = deadline - self._clock()
@@ -198,20 +251,29 @@ class Sender:
             self._after_send(context, result, None, self._ms_since(began))
         return result
 
-    def _next_queue(self, route: TopicRoute, avoid: str | None) -> MessageQueue:
+    async def _master(self, queue: MessageQueue, topic: str, deadline: float) -> str:
+        with trio.move_on_at(deadline):
+            return await self._client.master_of(queue.broker_name, topic)
+        raise OperationTimeout(f"the time limit of the send passed before the address of {queue.broker_name} was known")
+
+    def _next_queue(self, route: TopicRoute, avoid: Collection[str] = ()) -> MessageQueue:
         queue = route.next_queue(self._faults, self._ms_since(0) if self._faults.enabled else 0, avoid)
         if queue is None:
             raise NoRoute(route.topic, self._client.name_servers.addresses, "it has no writable queue")
         return queue
 
-    async def _route_after_failure(self, topic: str, route: TopicRoute) -> TopicRoute:
+    async def _route_after_failure(self, topic: str, route: TopicRoute, deadline: float) -> TopicRoute:
         """Return the freshest route available, so that the next attempt avoids a broker that has gone."""
-        try:
-            await self._client.update_route(topic)
-        except MQClientError as error:
-            log.debug("route not refreshed after a failed send", topic=topic, error=str(error))
+        await self._refresh_route(topic, deadline)
         known = self._client.routes.get(topic)
         return known if known is not None and known.publish else route
+
+    async def _refresh_route(self, topic: str, deadline: float) -> None:
+        try:
+            with trio.move_on_at(deadline):
+                await self._client.refresh_route(topic)
+        except MQClientError as error:
+            log.debug("route not refreshed after a failed send", topic=topic, error=str(error))
 
     # Hooks.
 

@@ -52,6 +52,7 @@ class FakeBroker:
         self.name = name
         self.address = self.advertised = f"{name}:{10911 + broker_id}"
         self.up = True
+        self.is_still_listed = False
         self.slow_seconds = 0.0
         self.script: dict[int, deque[Answer]] = {}
         self.requests: list[tuple[float, RemotingCommand]] = []
@@ -198,6 +199,7 @@ class FakeCluster:
         self.topics: dict[str, int] = {}
         self.route_requests: list[tuple[float, str]] = []
         self.name_server_seconds = 0.0
+        self.name_server_up = True
         self.processors: dict[int, Any] = {}
         self.on_close: list[Callable[[str, Any], None]] = []
 
@@ -238,6 +240,8 @@ class FakeCluster:
     async def invoke(self, address: str, request: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
         await trio.lowlevel.checkpoint()
         if address.startswith("ns:"):
+            if not self.name_server_up:
+                raise ConnectFailed(f"connect to {address} failed: nobody there")
             if self.name_server_seconds:
                 with trio.move_on_after(timeout_seconds):
                     await trio.sleep(self.name_server_seconds)
@@ -246,7 +250,10 @@ class FakeCluster:
             return self.route(request)
         broker = self._at(address)
         with trio.move_on_after(timeout_seconds):
-            return await broker.handle(request)
+            response = await broker.handle(request)
+            if not broker.up:
+                raise ConnectionClosed(f"connection to {address} is closed")
+            return response
         raise RemotingTimeout(f"no response from {address} to request {request.code} in {timeout_seconds:g} s")
 
     async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_seconds: float = 3.0) -> None:
@@ -276,7 +283,8 @@ class FakeCluster:
         return new_response(request, body=data.encode_standard())
 
     def _addresses(self, name: str) -> dict[int, str]:
-        addresses = {0: self.brokers[name].advertised} if self.brokers[name].up else {}
+        broker = self.brokers[name]
+        addresses = {0: broker.advertised} if broker.up or broker.is_still_listed else {}
         if name in self.replicas:
             addresses[1] = self.replicas[name].advertised
         return addresses

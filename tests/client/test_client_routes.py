@@ -71,7 +71,7 @@ def test_sends_go_round_and_avoid_the_broker_that_failed() -> None:
     four = [topic.next_queue(faults, 0) for _ in range(4)]
     assert len(set(four)) == 4
     for _ in range(8):
-        queue = topic.next_queue(faults, 0, avoid_broker="b-a")
+        queue = topic.next_queue(faults, 0, avoid={"b-a"})
         assert queue is not None
         assert queue.broker_name == "b-b"
 
@@ -81,7 +81,7 @@ def test_a_single_broker_is_used_although_it_failed() -> None:
     table.update("T", route(("b-a", {0: "h:1"}, 2, 2, 6)))
     topic = table.get("T")
     assert topic is not None
-    queue = topic.next_queue(LatencyFaults(), 0, avoid_broker="b-a")
+    queue = topic.next_queue(LatencyFaults(), 0, avoid={"b-a"})
     assert queue is not None
     assert queue.broker_name == "b-a"
 
