@@ -60,7 +60,7 @@ class OrderedConsuming(Consuming):
             assigned.busy += 1
             try:
                 async with self._limit:
-                    pause_seconds = await self._consume(assigned, messages)
+                    pause_seconds = await self._consume_if_still_ours(assigned, messages)
             finally:
                 assigned.busy -= 1
                 assigned.notify()
@@ -69,6 +69,15 @@ class OrderedConsuming(Consuming):
 
     def _may_consume(self, assigned: AssignedQueue) -> bool:
         return self._owner.is_broadcasting or assigned.holds_lock(now_ms())
+
+    async def _consume_if_still_ours(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> float:
+        """The queue may have been reset or given up, or its lock lost, while other queues had all the calls."""
+        if assigned.dropped:
+            return 0
+        if not assigned.may_run or not self._may_consume(assigned):
+            assigned.window.put_back()
+            return 0
+        return await self._consume(assigned, messages)
 
     async def _consume(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> float:
         """Returns how long the queue pauses."""

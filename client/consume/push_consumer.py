@@ -363,12 +363,16 @@ class PushConsumer(GroupConsumer, Generic[T]):
             await self._rebalancer.lock_held()
 
     async def _restart_at(self, assigned: AssignedQueue, queue_offset: int) -> None:
-        """Forget what was pulled of a queue; the next rebalance opens it at `queue_offset`."""
+        """Forget what was pulled of a queue; the next rebalance opens it at `queue_offset`, an ordered one as soon as
+        the call in progress has ended."""
         assigned.window.drop()
         self._offsets.table.update(assigned.queue, queue_offset)
         try:
             await self._offsets.persist_now(assigned.queue)
         except MQClientError as error:
             report(log, "offset not stored", error, queue=str(assigned.queue))
+        assigned.notify()
+        if self.ordered and assigned.busy:
+            return
         self._rebalancer.assigned.pop(assigned.queue, None)
         assigned.drop()

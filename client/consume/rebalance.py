@@ -68,6 +68,7 @@ class Rebalancer:
         self._strategy = strategy
         self._offsets = offsets
         self._holder = holder
+        self._in_order = ordered
         self._ordered = ordered and model is MessageModel.CLUSTERING
         self._turn = 0
         # One round at a time: a broker's notification and the application's `assign` may coincide.
@@ -203,7 +204,7 @@ class Rebalancer:
         assigned = self.assigned.get(queue)
         if assigned is None:
             return True
-        if self._ordered and assigned.busy:
+        if self._in_order and assigned.busy:
             assigned.leave()
             with trio.move_on_after(1):
                 while assigned.busy:
