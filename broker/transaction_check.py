@@ -157,8 +157,8 @@ class CheckRun:
         if self._pulled is None:
             self._pull(reads)
         for _ in range(STEPS_BEFORE_PAUSE):
-            if self._is_over or now_ms - self.start_ms > MAX_RUN_MS:
-                return END
+            if self._is_over or not 0 <= now_ms - self.start_ms <= MAX_RUN_MS:
+                return END  # also when the clock was set back: the run would not know its own copies
             if self._is_passed(self.half_offset):
                 self._next()
                 continue
@@ -186,8 +186,8 @@ class CheckRun:
                 return Action(Kind.DISCARD, half)
             half.properties[names.TRANSACTION_CHECK_TIMES] = str(half.check_times + 1)
             self._half = half
-        if half.store_timestamp >= self.start_ms:
-            return END
+        if self.start_ms <= half.store_timestamp <= now_ms:
+            return END  # stored during this run; one with a later time was stored when the clock was ahead
         first_offset = _number(half.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET))
         if first_offset is not None and self._is_passed(first_offset):
             self._next()

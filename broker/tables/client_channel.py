@@ -26,6 +26,12 @@ class ClientChannel:
     version: int
     last_update_ms: int
 
+    def is_silent(self, now_ms: int) -> bool:
+        """Return whether the last heartbeat was too long ago. A time in the future is of a clock that was set back: it
+        counts as now."""
+        self.last_update_ms = min(self.last_update_ms, now_ms)
+        return now_ms - self.last_update_ms > CHANNEL_EXPIRY_MS
+
     @property
     def remote_text(self) -> str:
         """Return the client's "ip:port"."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
-from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, GROUPS_IN_A_STEP, ClientChannel
+from triomq.broker.tables.client_channel import GROUPS_IN_A_STEP, ClientChannel
 from triomq.protocol.clock import NowMs
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
@@ -117,11 +117,11 @@ class ProducerTable:
 
     def expire(self) -> Iterator[None]:
         """Drop clients without a heartbeat for 120 s and close their connections. An item ends a step."""
-        oldest_ms = self._now_ms() - CHANNEL_EXPIRY_MS
+        now_ms = self._now_ms()
         for number, (group, channels) in enumerate(list(self._channels_by_group.items()), 1):
             if number % GROUPS_IN_A_STEP == 0:
                 yield
-            for channel in [each for each in channels.values() if each.last_update_ms < oldest_ms]:
+            for channel in [each for each in channels.values() if each.is_silent(now_ms)]:
                 self.unregister(group, channel.connection)
                 channel.connection.close("no heartbeat of the producer for 120 s")
 

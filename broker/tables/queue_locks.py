@@ -87,7 +87,7 @@ class QueueLockTable:
                     self._count(1, queue)
                     self._by_age[group, queue] = None
                     changed.append(queue)
-                elif lock.client_id == client_id or now_ms - lock.last_update_ms > self._expiry_ms:
+                elif lock.client_id == client_id or self._is_expired(lock, now_ms):
                     if lock.client_id != client_id:
                         changed.append(queue)
                     lock.client_id = client_id
@@ -121,20 +121,26 @@ class QueueLockTable:
     def holder(self, group: str, queue: MessageQueue) -> str | None:
         """Return the client that currently holds the queue."""
         lock = self._locks.get(group, {}).get(queue)
-        if lock is None or self._now_ms() - lock.last_update_ms > self._expiry_ms:
+        if lock is None or self._is_expired(lock, self._now_ms()):
             return None
         return lock.client_id
 
     def still_held(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Return those of the queues that the client holds."""
         locks = self._locks.get(group, {})
-        oldest_ms = self._now_ms() - self._expiry_ms
+        now_ms = self._now_ms()
         found = [(queue, locks.get(queue)) for queue in queues]
         return [
             queue
             for queue, lock in found
-            if lock is not None and lock.client_id == client_id and lock.last_update_ms >= oldest_ms
+            if lock is not None and lock.client_id == client_id and not self._is_expired(lock, now_ms)
         ]
+
+    def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
+        """Return whether the holder was silent for too long. A time in the future is of a clock that was set back: the
+        lock counts as renewed now."""
+        lock.last_update_ms = min(lock.last_update_ms, now_ms)
+        return now_ms - lock.last_update_ms > self._expiry_ms
 
     def time_jumped(self, seconds: float) -> None:
         """Shift the locks' timestamps: the clock jumped ahead, but the holders were not silent during the jump."""
@@ -150,10 +156,10 @@ class QueueLockTable:
     def _make_room(self, group: str) -> None:
         if self._lock_count < self._max_locks:
             return
-        oldest_ms = self._now_ms() - self._expiry_ms
+        now_ms = self._now_ms()
         for name, queue in list(islice(self._by_age, SWEPT_AT_ONCE)):
             locks = self._locks[name]
-            if locks[queue].last_update_ms >= oldest_ms:
+            if not self._is_expired(locks[queue], now_ms):
                 break
             del locks[queue], self._by_age[name, queue]
             self._count(-1, queue)

@@ -14,6 +14,7 @@ nothing else is deleted: removing more files from the sequence would free no spa
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from math import inf
 
@@ -209,11 +210,21 @@ class Retention:
             return "disk nearly full"
         reserved_ms = settings.file_reserved_time_hours * _HOUR_MS
         try:
-            if is_time and self._files.modified_ms(oldest.path) + reserved_ms <= self._now_ms():
+            if is_time and self._last_written_ms(oldest) + reserved_ms <= self._now_ms():
                 return "expired"
         except FileNotFoundError:
             return "vanished"
         return None
+
+    def _last_written_ms(self, oldest: MappedFile) -> int:
+        """Return when the oldest file was written last. If its time has not come yet, the clock was ahead then, and it
+        was written no later than those behind it. Raises FileNotFoundError."""
+        modified_ms = self._files.modified_ms(oldest.path)
+        if modified_ms > self._now_ms():
+            for file in self._log.sequence.files:
+                with suppress(FileNotFoundError):
+                    modified_ms = min(modified_ms, self._files.modified_ms(file.path))
+        return modified_ms
 
     def _read_mark(self) -> int | None:
         return read_mark(self._files, self._paths.archive_mark)

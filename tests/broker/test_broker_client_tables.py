@@ -235,6 +235,23 @@ def test_consumer_limits(clock: FakeClock) -> None:
 # -- queue locks -----------------------------------------------------------------------------------------------------
 
 
+def test_a_clock_that_was_set_back_keeps_no_silent_client_and_no_lock_longer(clock: FakeClock) -> None:
+    consumers, producers, locks = ConsumerTable(clock), ProducerTable(clock), QueueLockTable(clock)
+    connections = FakeConnection(), FakeConnection()
+    heartbeat(consumers, connections[0])
+    producers.register("P", connections[1], "c1", 0, 0)
+    queue = MessageQueue("T", "broker-a", 0)
+    assert locks.lock("G", [queue], "c1") == [queue]
+    clock.now_ms -= 3_600_000
+    assert [*consumers.expire(), *producers.expire()] == []
+    assert locks.lock("G", [queue], "c2") == [], "its holder may live"
+    clock.now_ms += 120_001
+    assert [*consumers.expire(), *producers.expire()] == []
+    assert [connection.is_open for connection in connections] == [False, False]
+    assert locks.holder("G", queue) is None
+    assert locks.lock("G", [queue], "c2") == [queue]
+
+
 def test_locks_are_held_refreshed_released_and_expire(clock: FakeClock) -> None:
     table = QueueLockTable(clock)
     queues = [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]

@@ -136,6 +136,19 @@ def test_a_clock_that_went_back_means_a_check() -> None:
     assert queues.done == [(Kind.CHECK, 0)]
 
 
+def test_a_store_time_in_the_future_stops_nothing() -> None:
+    """The clock was ahead when it was stored, and was set back since."""
+    queues = Queues({0: half(0, stored_age_ms=-3_600_000), 1: half(1)})
+    queues.run()
+    assert queues.done == [(Kind.CHECK, 0), (Kind.CHECK, 1)]
+
+
+def test_a_clock_that_is_set_back_during_a_run_ends_it() -> None:
+    queues = Queues({0: half(0), 1: half(1)})
+    assert queues.run(now_ms=NOW_MS - 1).half_offset == 0
+    assert queues.done == []
+
+
 def test_stored_after_the_start_ends_the_run() -> None:
     queues = Queues({0: half(0, stored_age_ms=0)})
     assert queues.run().half_offset == 0

@@ -83,7 +83,8 @@ async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: tr
     clock.now_ms += 80 * HOUR_MS  # 20:00, not the hour of deleteWhen
     assert await store._retention.clean() == 0
     clock.now_ms = FOUR_MS + 4 * 24 * HOUR_MS
-    os.utime(tmp_path / "commitlog" / f"{before[4]:020d}")  # written recently: it and the files after it stay
+    recently_ns = clock.now_ms * 1_000_000
+    os.utime(tmp_path / "commitlog" / f"{before[4]:020d}", ns=(recently_ns, recently_ns))  # it and those after it stay
     assert await store._retention.clean() == 4
     assert log_files(tmp_path) == before[4:]
     assert store.reading.min_physical_offset == before[4]
@@ -92,6 +93,23 @@ async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: tr
     store = await open_store(tmp_path, clock=clock)
     assert store.reading.min_physical_offset == before[4]
     check_consistent(store)
+    await store.close()
+
+
+async def test_files_written_while_the_clock_was_ahead_expire_with_those_behind_them(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    files, clock = DiskFiles(), WallClock(NOON_MS)
+    store = await filled(tmp_path, clock, files)
+    before = log_files(tmp_path)
+    year_ms = 365 * 24 * HOUR_MS
+    for offset in before[:3]:
+        ahead_ns = (NOON_MS + year_ms) * 1_000_000
+        os.utime(tmp_path / "commitlog" / f"{offset:020d}", ns=(ahead_ns, ahead_ns))
+    clock.now_ms = FOUR_MS + 24 * HOUR_MS
+    assert await store._retention.clean() == 0, "their time has not come"
+    clock.now_ms = FOUR_MS + 24 * 4 * HOUR_MS
+    assert await store._retention.clean() >= 3
     await store.close()
 
 
