@@ -21,6 +21,7 @@ from triomq.store.committing import Committing
 from triomq.store.contents import Contents
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
+from triomq.store.log.deletion_record import deletion_record
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.queues.queue_table import check_queue_name
@@ -135,6 +136,24 @@ class Appending:
         entry.result = result
         self._committing.pending.append(entry)
         return result
+
+    def append_deletion(self, topic: str) -> PutResult | None:
+        """Append the record of a topic's deletion (deletion_record.py), also to a disk that is nearly full: it makes
+        room. Return None on a slave, whose log is its master's: nothing is appended."""
+        if self._settings.is_slave:
+            return None
+        for cause, reason in self._refusals.texts().items():
+            if cause != "disk":
+                return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+        message = deletion_record(topic, self._now_ms())
+        queue = self._queues.get(message.topic, 0)
+        size = record.FIXED_BYTES + len(queue.topic_bytes) + len(message.properties)
+        if len(message.properties) > MAX_PROPERTIES_BYTES or not self._log.fits(size):
+            return _too_long(topic.encode(), message.properties)
+        try:
+            return self._encode(message, queue, size)
+        except BaseException as error:  # the tail may hold half of a record
+            self._fail_stop.fail("an append", error)
 
     def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
         """See MessageStore.append_batch."""

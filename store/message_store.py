@@ -113,7 +113,7 @@ class MessageStore:
         self.reading = Reading(contents, live, elsewhere)
         tail_cut = TailCut(contents, marks, self._flush, stop, elsewhere)
         self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop)
-        self.upkeep = Upkeep(contents, self._retention, self._committing.commit)
+        self.upkeep = Upkeep(contents, self._retention, self._committing.commit, self._appending.append_deletion)
 
     # -- life ------------------------------------------------------------------------------------------------------
 

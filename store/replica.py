@@ -5,8 +5,9 @@
 `append` writes bytes; `dispatch` enters the records among them. Between the two calls the slave may already report the
 bytes to its master. They arrive in pieces of any size, so the log may end in the middle of a record; a record is
 entered once it is complete. A record keeps its own queue offset, since the log of a slave may begin later than its
-master's: fillers replace missing earlier entries. A queue that the master restarted (its topic was deleted) restarts
-here, too.
+master's: fillers replace missing earlier entries. The queues of a topic end at the record of its deletion; where the
+master wrote none, a queue restarts with the first message of the topic's next life. A cut that takes such a record
+brings the queues back.
 
 Received bytes are never trusted to be records. Where no record can begin, `fault` says so and no more bytes are
 accepted.
@@ -14,7 +15,11 @@ accepted.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Final
+
 import structlog
+import trio
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
@@ -23,6 +28,8 @@ from triomq.store.contents import Contents, Opened
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
+from triomq.store.log.deletion_record import deleted_topic
+from triomq.store.log.log_scan import LogScan
 from triomq.store.log.scanned_record import ScannedRecord, quick_record, scanned
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
@@ -32,6 +39,8 @@ log = structlog.get_logger("triomq.store.replica")
 
 MAX_GAP_ENTRIES = 5_000_000
 """A larger gap in queue offsets is treated as a damaged number (recovery has a similar check)."""
+_STEP_RECORDS: Final = 256
+_WRITE_EVERY: Final = 50_000
 
 
 class Replica:
@@ -139,12 +148,62 @@ class Replica:
         if not max(0, self._log.min_offset) < physical_offset < self._log.committed_offset:
             return None
         self.dispatch()
-        saved = await self._tail_cut.cut(physical_offset)
+        returning = await self._deleted_behind(physical_offset)
+        saved = await self._tail_cut.cut(physical_offset, are_queues_whole=not returning)
         self._pieces.clear()
         self.dispatched_offset = physical_offset
         self.fault = None
         self._committing.was_cut(self._contents.newest_store_timestamp)
+        if returning:
+            await self._bring_back(returning, physical_offset)
         return saved
+
+    async def _deleted_behind(self, physical_offset: int) -> frozenset[str]:
+        """Return the topics whose deletion is recorded at or behind this offset."""
+        found: set[str] = set()
+        scan = LogScan(self._log, physical_offset, check_crc=False, stop=self.dispatched_offset)
+        for number, fields in enumerate(scan.records(), 1):
+            topic = deleted_topic(fields.topic.decode("utf-8", "replace"), fields.sys_flag, fields.properties)
+            if topic is not None:
+                found.add(topic)
+            if number % _STEP_RECORDS == 0:
+                await trio.lowlevel.checkpoint()
+        return frozenset(found)
+
+    async def _bring_back(self, topics: frozenset[str], end: int) -> None:
+        """Make the queues of topics whose deletion was cut off from the whole log, which ends at `end`. Nothing is
+        appended meanwhile. If this does not end, the next start does it: no checkpoint claims any queue."""
+        log.warning("the deletion of topics was cut off: their queues are made again", topics=sorted(topics)[:20])
+        self._is_open = False
+        try:
+            for topic in topics:
+                self._queues.delete_topic(topic)
+            scan = LogScan(self._log, max(0, self._log.min_offset), check_crc=False, stop=end)
+            for number, fields in enumerate(scan.records(), 1):
+                self._add_again(self._dispatch.entry_of(fields), topics)
+                if number % _STEP_RECORDS == 0:
+                    await trio.lowlevel.checkpoint()
+            self._committing.dispatched(0)
+            for topic in topics:
+                for queue in self._queues.of_topic(topic):
+                    queue.correct_min_offset(self._log.min_offset)
+        except BaseException:
+            self._fail_stop.broke("the queues of topics whose deletion was cut off are incomplete")
+            raise
+        self._is_open = True
+
+    def _add_again(self, entry: DispatchEntry, topics: frozenset[str]) -> None:
+        """Add the record's entry to those of its queues that are of these topics, or end the topic that it deletes."""
+        ended = deleted_topic(entry.topic, entry.sys_flag, entry.properties) if entry.queue is None else None
+        if ended is not None and ended in topics:
+            self._end_topic(ended)
+        places = [(entry.queue, entry.place.queue_offset)] if entry.queue is not None else []
+        for queue, queue_offset in [*places, *(entry.more_queues or ())]:
+            if queue.topic in topics:
+                self._make_room(queue, queue_offset)
+                self._dispatch.add(queue, entry)
+                if queue.buffered_count >= _WRITE_EVERY:
+                    self._committing.dispatched(0)
 
     def _enter_records(self, begin: int, data: bytes) -> int:
         """Enter the records that this piece completes. Return the store time (ms) of the last one."""
@@ -204,7 +263,22 @@ class Replica:
             self._make_room(entry.queue, entry.place.queue_offset)
             for more, queue_offset in entry.more_queues or ():
                 self._make_room(more, queue_offset)
+        else:
+            topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties)
+            if topic is not None:
+                self._end_topic(topic)
         self._dispatch.apply(entry)
+
+    def _end_topic(self, topic: str) -> None:
+        """Remove the queues of a topic that the master deleted."""
+        self._committing.dispatched(0)  # writes what is buffered
+        with suppress(OSError):  # safe: recovery then finds entries missing and reads the whole log
+            self._contents.checkpoint.forget_offsets()
+        for queue in self._queues.of_topic(topic):
+            queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was restarted"))
+        self._filled = [queue for queue in self._filled if queue.topic != topic]
+        count = self._queues.delete_topic(topic)
+        log.info("the master deleted a topic: queues removed", topic=topic, queues=count)
 
     def _make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Make the queue end at the record's queue offset, by fillers or by truncation."""
@@ -224,11 +298,8 @@ class Replica:
             log.error("implausible queue offset", topic=queue.topic, queue_id=queue.queue_id,
                       queue_offset=queue_offset, expected=expected)  # fmt: skip
             return
-        was_buffered = queue.buffered_count > 0
-        queue.fill(queue_offset)
+        self._queues.fill(queue, queue_offset)
         self._filled.append(queue)
-        if queue.buffered_count and not was_buffered:
-            self._queues.touched.append(queue)
 
 
 _MAGIC = record.MESSAGE_MAGIC_BYTES

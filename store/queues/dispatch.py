@@ -99,13 +99,14 @@ class Dispatch:
         """Add the queue entries and index keys of one committed record. Never raises: a failing index stalls."""
         queue = entry.queue
         if queue is not None:
-            self._add(queue, entry)
+            self.add(queue, entry)
             if entry.more_queues is not None:
                 for more, _ in entry.more_queues:
-                    self._add(more, entry)
+                    self.add(more, entry)
         self.add_to_index(entry)
 
-    def _add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
+    def add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
+        """Add the entry of one record to one queue."""
         if queue.buffered_count == 0:
             self._queues.touched.append(queue)
         self.add_to_queue(queue, entry)

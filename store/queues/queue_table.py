@@ -138,6 +138,20 @@ class QueueTable:
             self.unsynced_directories.add(f"{self._paths.queues_ext}/{queue.topic}")
             self.unsynced_directories.add(self._paths.queues_ext)
 
+    def fill(self, queue: ConsumeQueue, until: int) -> None:
+        """Add fillers to a queue up to `until`, and keep `touched` exactly the queues that have buffered entries."""
+        was_buffered = queue.buffered_count > 0
+        queue.fill(until)
+        if queue.buffered_count and not was_buffered:
+            self.touched.append(queue)
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic and their files. Return their number."""
+        gone = self.of_topic(topic)
+        for queue in gone:
+            self.delete(queue)
+        return len(gone)
+
     def delete(self, queue: ConsumeQueue) -> None:
         """Remove a queue and its files."""
         of_topic = self._by_topic.get(queue.topic)
@@ -151,6 +165,9 @@ class QueueTable:
         queue.drop_mark(StoreClosed(f"queue {queue.queue_id} of {queue.topic} was deleted"))
         queue.delete()
         self._files.remove_directory(queue.sequence.directory)
+        # A power failure must not bring back the names after a checkpoint has passed the deletion.
+        self.unsynced_directories.add(f"{self._paths.queues}/{queue.topic}")
+        self.unsynced_directories.add(self._paths.queues)
         if queue.ext is not None:
             self._files.remove_directory(queue.ext.sequence.directory)
         if not of_topic:

@@ -1,6 +1,8 @@
 """`MessageStore.upkeep`: operations that administrators request, and the state of retention.
 
-Queues are removed in one step of the event loop, so no other task can see a queue half removed.
+Queues are removed in one step of the event loop, so no other task can see a queue half removed. A topic's deletion is a
+record of the log, written before its queues are removed: whatever a crash leaves of them, recovery makes them of the
+records behind it (deletion_record.py).
 """
 
 from __future__ import annotations
@@ -12,36 +14,55 @@ import structlog
 
 from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
 from triomq.store.contents import Contents
+from triomq.store.errors import StoreFull
 from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.results import PutResult
 from triomq.store.upkeep.retention import Retention
 
 log = structlog.get_logger("triomq.store")
 
 
 class Upkeep:
-    """The operations. `commit` writes the appended messages, so that no entry of a queue waits when it is removed."""
+    """The operations. `commit` writes the appended messages, so that no entry of a queue waits when it is removed;
+    `append_deletion` appends the record of a topic's deletion."""
 
-    __slots__ = ("_commit", "_contents", "_retention")
+    __slots__ = ("_append_deletion", "_commit", "_contents", "_retention")
 
-    def __init__(self, contents: Contents, retention: Retention, commit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        contents: Contents,
+        retention: Retention,
+        commit: Callable[[], None],
+        append_deletion: Callable[[str], PutResult | None],
+    ) -> None:
         self._contents = contents
         self._retention = retention
         self._commit = commit
+        self._append_deletion = append_deletion
 
     def delete_topic(self, topic: str) -> int:
-        """Remove the topic's consume queues; the log keeps the records. Return the number of queues removed."""
-        self._commit()
-        gone = [queue for queue in self._contents.queues if queue.topic == topic]
-        self._delete(gone)
-        return len(gone)
+        """Note the deletion in the log, and remove the topic's consume queues; the log keeps the records. Return the
+        number of queues removed. The deletion is on disk when the log is (`MessageStore.cover`). Raises StoreError if
+        it cannot be noted: then nothing is removed."""
+        return self._delete_topics([topic])
 
     def delete_unused_topics(self, used: Iterable[str]) -> int:
         """Remove the queues of every topic not in `used` (system topics and light queues stay). Return the number of
-        queues removed."""
+        queues removed. Raises StoreError as `delete_topic`."""
         keep = frozenset(used)
         topics = [topic for topic in self._contents.queues.topics() if topic not in keep]
         unused = [topic for topic in topics if not is_system_topic(topic) and not topic.startswith(LMQ_PREFIX)]
-        return sum(self.delete_topic(topic) for topic in unused)
+        return self._delete_topics(unused)
+
+    def _delete_topics(self, topics: list[str]) -> int:
+        results = [self._append_deletion(topic) for topic in topics]
+        self._commit()
+        for result in results:
+            if result is not None and not result.is_ok:
+                raise StoreFull(f"the deletion of a topic cannot be noted in the log: {result.reason}")
+        gone = [queue for topic in topics for queue in self._contents.queues.of_topic(topic)]
+        self._delete(gone)
+        return len(gone)
 
     def delete_expired_queues(self) -> int:
         """Remove queues whose messages are all below the log's start (CLEAN_EXPIRED_CONSUMEQUEUE). Return the number

@@ -227,7 +227,7 @@ class Flush:
             least = least_pages * PAGE_BYTES
             dirty = [queue for queue in self._queues.dirty if (queue.end - queue.synced_end) * ENTRY_BYTES >= least]
             was_closed = self._open_files.closed_unsynced
-            if not dirty and not was_closed:
+            if not dirty and not was_closed and (least or not self._queues.unsynced_directories):
                 return True
             directories = sorted(self._queues.unsynced_directories)
             self._queues.unsynced_directories.clear()

@@ -18,6 +18,7 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.deletion_record import deleted_topic
 from triomq.store.log.log_scan import LogScan
 from triomq.store.log.scanned_record import ScannedRecord
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
@@ -145,7 +146,8 @@ def verify(settings: StoreSettings, start_progress: StartProgress = unseen) -> F
     gone = _verify_log(offline, findings, checks, offline.progress(start_progress, findings.log_begin))
     for (topic, queue_id), count in sorted(gone.items()):
         findings.problems.append(
-            f"queue {topic}/{queue_id} has no files, but {count} messages in the log (a deleted topic, or lost files)"
+            f"queue {topic}/{queue_id} has no files, but {count} messages in the log (lost files, or a topic that "
+            "RocketMQ deleted)"
         )
     progress = start_progress("checking queues", 0, sum(check.size_bytes for check in checks.values()))
     for check in checks.values():
@@ -185,6 +187,8 @@ def _verify_log(
                 check.compare(fields)
             else:
                 gone[queue] = gone.get(queue, 0) + 1
+        elif (topic := deleted_topic(fields.topic.decode("utf-8", "replace"), fields.sys_flag, fields.properties)):
+            gone = {queue: count for queue, count in gone.items() if queue[0] != topic}
         if findings.records % _STEP_RECORDS == 0:
             progress.at(scan.offset)
     progress.over()

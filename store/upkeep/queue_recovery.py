@@ -2,16 +2,17 @@
 
 Every record that its queue lacks is entered. After a crash, entries of messages after the start of the scan are not
 trusted: they may be torn or missing, or point to records that did not survive. They are removed and entered again.
-That loses nothing, because the scan reads every surviving record from its start on. Entries of messages before the
-start were on disk; the checkpoint guarantees that. Only the last of these is checked, going back to the newest one
+That loses nothing, because the scan reads every surviving record from its start on. Those of messages before the start
+were on disk; the checkpoint guarantees that. Only the last of these is checked, going back to the newest one
 that points to its own record.
 
 A queue that also lacks earlier entries (files were lost, or the scan began too late for it) is *short*. Its records
 from before the scan are missing, so nothing is entered after the gap; a second scan adds the rest of the queue.
 
-A topic that was deleted and made again has lives in the log, and each begins at queue offset 0. A record whose queue
-offset is below the end of its queue may be the first of another life, or its queue offset is damaged: the queue's next
-record tells. The queue then restarts, and the messages of earlier lives stay out of it.
+A topic that was deleted and made again has lives in the log, and each begins at queue offset 0. The record of its
+deletion (deletion_record.py) ends one. RocketMQ writes none: there, a record whose queue offset is below the end of its
+queue may be the first of another life, or its queue offset is damaged: the queue's next record tells. The queue then
+restarts, and the messages of earlier lives stay out of it.
 
 Files keep their modification times, or receive the store times of their last messages, because search by time uses
 the modification times.
@@ -27,6 +28,7 @@ import structlog
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.store.contents import Contents
+from triomq.store.log.deletion_record import deleted_topic
 from triomq.store.log.log_scan import Damage
 from triomq.store.queues.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
@@ -80,6 +82,7 @@ class QueueRecovery:
         """Add the record's entry to each of its queues that lacks it."""
         queue = entry.queue
         if queue is None:
+            self._end_lives(entry)
             return
         self._place(queue, entry.place.queue_offset, entry)
         if entry.more_queues is not None:
@@ -109,6 +112,17 @@ class QueueRecovery:
                 return
             self._fill(queue, queue_offset)
         self._add(queue, entry)
+
+    def _end_lives(self, entry: DispatchEntry) -> None:
+        """Remove the queues of a topic that was deleted here. Trusted ones that have later messages were made since."""
+        topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties)
+        for queue in self._queues.of_topic(topic) if topic is not None else ():
+            if self.are_doubtful or queue.max_physical_end <= entry.place.physical_offset:
+                self._lives.pop(queue, None)
+                self._times.pop(queue, None)
+                self._filled_until.pop(queue, None)
+                self._short.discard(queue)
+                self._queues.delete(queue)
 
     def _note_life(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
         """Note that the queue's next life may begin with this record. One that repeats the queue's last queue offset is
@@ -235,11 +249,8 @@ class QueueRecovery:
         return fields.queue_offset == queue_offset if is_own else b"INNER_MULTI_DISPATCH" in fields.properties
 
     def _fill(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Add fillers up to `queue_offset`, and keep `touched` exactly the queues that have buffered entries."""
-        was_buffered = queue.buffered_count > 0
-        queue.fill(queue_offset)
-        if queue.buffered_count and not was_buffered:
-            self._queues.touched.append(queue)
+        """Add fillers up to `queue_offset`."""
+        self._queues.fill(queue, queue_offset)
 
     def _add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         self._note_times(queue)
@@ -319,11 +330,21 @@ class QueueRecovery:
         self._settle_lives()
 
     def _enter_short(self, entry: DispatchEntry) -> None:
+        if entry.queue is None:
+            self._end_short_lives(entry)
         if entry.queue in self._short:
             self._place_in_short(entry.queue, entry.place.queue_offset, entry)
         for more, queue_offset in entry.more_queues or ():
             if more in self._short:
                 self._place_in_short(more, queue_offset, entry)
+
+    def _end_short_lives(self, entry: DispatchEntry) -> None:
+        topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties)
+        for queue in self._short:
+            if queue.topic == topic and queue.max_physical_end <= entry.place.physical_offset:
+                self._lives.pop(queue, None)
+                self._leaps.pop(queue, None)
+                self._begin_life(queue)
 
     def _place_in_short(self, queue: ConsumeQueue | None, queue_offset: int, entry: DispatchEntry) -> None:
         if queue is None or entry.place.physical_offset + entry.place.size_bytes <= queue.max_physical_end:

@@ -74,16 +74,17 @@ class TailCut:
                 await trio.lowlevel.checkpoint()
         return at
 
-    async def cut(self, physical_offset: int) -> str:
+    async def cut(self, physical_offset: int, *, are_queues_whole: bool = True) -> str:
         """End the log at this record border. Return the path of the file with the removed bytes. Raises OSError on
-        failure: then nothing was changed, or the store is broken."""
+        failure: then nothing was changed, or the store is broken. Unless `are_queues_whole`, queues lack entries of
+        records that stay: after a crash the next start then reads the whole log."""
         async with self._flush.halted():
             end = self._log.committed_offset
             saved = await self._save(physical_offset, end)
             refused: OSError | None = None
             with self._fail_stop.during("truncating the log"):
                 try:
-                    self._take_away(physical_offset)
+                    self._take_away(physical_offset, are_queues_whole)
                 except OSError as error:
                     self._fail_stop.broke(f"the log cannot be truncated: {error}")
                     refused = error
@@ -97,13 +98,14 @@ class TailCut:
         )
         return saved
 
-    def _take_away(self, physical_offset: int) -> None:
+    def _take_away(self, physical_offset: int, are_queues_whole: bool) -> None:
         self._contents.checkpoint.forget_offsets()
         self._cut_queues(physical_offset)
         self._log.sequence.truncate(physical_offset)
         self._log.set_end(physical_offset)
         self._contents.index.cut(physical_offset)
-        self._contents.checkpoint.lower(self._contents.newest_store_timestamp, physical_offset)
+        newest = self._contents.newest_store_timestamp if are_queues_whole else 0
+        self._contents.checkpoint.lower(newest, physical_offset)
         self._contents.checkpoint.save()
         reason = LogCut(f"the log was truncated at {physical_offset}, where it differs from the master's")
         self._marks.committed.set_back(physical_offset, reason)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from store_support import abandon, message, open_store, small_settings, unique_key
 
 from triomq.protocol.record import decode_record
+from triomq.store.disk.files import Files
+from triomq.store.errors import StoreFull
 from triomq.store.message_store import MessageStore
 from triomq.store.queues.consume_queue import FILLER
 from triomq.store.upkeep.offline import clear_derived, verify
@@ -190,3 +192,78 @@ def test_rebuilt_queues_are_those_that_were_there(tmp_path_factory: pytest.TempP
         shutil.rmtree(root)
 
     trio.run(run)
+
+
+@pytest.mark.parametrize("end", ["a kill", "a clean exit and a kill", "all queues lost", "files came back"])
+async def test_a_deleted_topic_stays_empty_before_its_next_message(tmp_path: Path, end: str) -> None:
+    store = await open_store(tmp_path)
+    fill(store, "first", 30)
+    others = len(bodies(store, "Other"))
+    shutil.copytree(tmp_path / "consumequeue" / "T", tmp_path / "kept")
+    store.upkeep.delete_topic("T")
+    if end == "a clean exit and a kill":
+        await store.close()
+        store = await open_store(tmp_path)
+    abandon(store)
+    if end == "all queues lost":
+        clear_derived(small_settings(tmp_path))
+    elif end == "files came back":
+        shutil.move(tmp_path / "kept", tmp_path / "consumequeue" / "T")
+    for _ in range(2):
+        store = await open_store(tmp_path)
+        assert bodies(store) == []
+        assert store.reading.max_offset("T", 0) == 0
+        assert len(bodies(store, "Other")) == others
+        abandon(store)
+    store = await open_store(tmp_path)
+    wanted = fill(store, "second", 3)
+    assert bodies(store) == wanted
+    abandon(store)
+    store = await open_store(tmp_path)
+    assert bodies(store) == wanted
+    await store.close()
+    assert verify(small_settings(tmp_path)).problems == []
+
+
+async def test_a_deletion_that_is_not_in_the_log_has_not_begun(tmp_path: Path) -> None:
+    """Its record is written before anything is removed."""
+    store = await open_store(tmp_path)
+    wanted = fill(store, "first", 5)
+    store._refusals.set("log", "no room")
+    with pytest.raises(StoreFull, match="no room"):
+        store.upkeep.delete_topic("T")
+    with pytest.raises(StoreFull, match="no room"):
+        store.upkeep.delete_unused_topics([])
+    assert bodies(store) == wanted
+    store._refusals.set("log", None)
+    store._refusals.set("disk", "the disk is 95% full")
+    assert store.upkeep.delete_unused_topics(["Other"]) == 1, "a disk that is nearly full has room for this"
+    assert bodies(store) == []
+    abandon(store)
+    store = await open_store(tmp_path)
+    assert bodies(store) == []
+    await store.close()
+
+
+async def test_a_checkpoint_syncs_the_removal_of_queues(tmp_path: Path) -> None:
+    """Without other entries to sync, too: the scan of the next start may begin behind the record of the deletion."""
+    files = RecordingFiles()
+    store = await open_store(tmp_path, files=files)
+    fill(store, "first", 30)
+    await store._flush.flush_thoroughly()
+    store.upkeep.delete_topic("T")
+    files.synced.clear()
+    await store._flush.flush_thoroughly()
+    assert f"{tmp_path}/consumequeue" in files.synced
+    await store.close()
+
+
+class RecordingFiles(Files):
+    """Files that note which directories are synced."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+
+    def sync_directory(self, path: str) -> None:
+        self.synced.append(path)
+        super().sync_directory(path)

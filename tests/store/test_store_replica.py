@@ -280,3 +280,54 @@ async def test_a_queue_that_the_master_restarted_is_restarted(tmp_path: Path) ->
     assert [type(error) for error in told] == [LogCut]
     abandon(master)
     await store.close()
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["the deletion stays", "the deletion is cut off"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["running on", "after a kill"])
+async def test_a_deleted_topic_is_deleted_at_a_slave_as_far_as_its_log_says_so(
+    tmp_path: Path, is_cut: bool, is_killed: bool
+) -> None:
+    master = await open_store(tmp_path / "master")
+    for number in range(30):
+        assert master.append(message(body=b"%d" % number)).is_ok
+        assert master.append(message("Other", body=b"%d" % number)).is_ok
+    master.commit()
+    deleted_at = master.reading.max_physical_offset
+    master.upkeep.delete_topic("T")
+    data = b"".join(path.read_bytes() for path in sorted((tmp_path / "master" / "commitlog").iterdir()))
+    data = data[: master.reading.max_physical_offset]
+    abandon(master)
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, 0, 4096)
+    assert bodies_of(store) == []
+    await store._flush.flush_thoroughly()
+    if is_cut:
+        assert await store.replica.cut(deleted_at) is not None
+    if is_killed:
+        abandon(store)
+        store = await open_slave(tmp_path / "slave")
+    assert bodies_of(store) == ([b"%d" % number for number in range(30)] if is_cut else [])
+    assert store.reading.max_offset("T", 0) == (30 if is_cut else 0)
+    assert store.reading.max_offset("Other", 0) == 30
+    await store.close()
+
+
+async def test_a_kill_during_the_return_of_a_topic_costs_no_entry(tmp_path: Path) -> None:
+    """The log is cut, and the queues of the topic are not made again yet."""
+    master = await open_store(tmp_path / "master")
+    for number in range(30):
+        assert master.append(message(body=b"%d" % number)).is_ok
+    master.commit()
+    deleted_at = master.reading.max_physical_offset
+    master.upkeep.delete_topic("T")
+    data = b"".join(path.read_bytes() for path in sorted((tmp_path / "master" / "commitlog").iterdir()))
+    data = data[: master.reading.max_physical_offset]
+    abandon(master)
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, 0, 4096)
+    await store._flush.flush_thoroughly()
+    await store.replica._tail_cut.cut(deleted_at, are_queues_whole=False)
+    abandon(store)
+    store = await open_slave(tmp_path / "slave")
+    assert bodies_of(store) == [b"%d" % number for number in range(30)]
+    await store.close()
