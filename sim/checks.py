@@ -66,21 +66,6 @@ def may_be_lost(history: History, key: str, brokers: Mapping[str, Broker]) -> bo
     return any(begin <= back and end >= copied - window for begin, end in written for copied, back in broker.restored)
 
 
-def may_come_back(history: History, key: str, broker: Broker) -> bool:
-    """Return whether a message of a deleted topic may be there again. The log tells one life of a topic from the next
-    by the first message of the next. So the earlier one comes back if the topic was made again, and the broker died
-    before that message came, or lost it. A disk of a while ago knows nothing of the deletion."""
-    if broker.restored:
-        return True
-    deleted_at, topic = history.deleted[key], history.sent[key][0]
-    later = [place.at for place in history.acknowledged.values() if (place.topic, place.broker) == (topic, broker.name)]
-    window = UNSYNCED_SECONDS + SLOW_SYNC_SECONDS
-    return any(
-        deleted_at < at < min(later, default=inf) + (window if how in broker.ends_that_lose else 0.0)
-        for at, how in broker.died_at
-    )
-
-
 def lossy_moments(broker: Broker) -> list[float]:
     """Return when the broker may have lost messages."""
     ends = broker.ends_that_lose
@@ -183,7 +168,7 @@ def _check_places(
         sorted(
             f"{key} at {place[0]}"
             for place, key in stored.items()
-            if key in history.deleted and not may_come_back(history, key, brokers[place[0]])
+            if key in history.deleted and not brokers[place[0]].restored  # such a disk knows nothing of it
         ),
         "came back from a topic that was deleted",
     )

@@ -15,6 +15,7 @@ accepted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -47,7 +48,7 @@ class Replica:
     """`MessageStore.replica`. Only a slave's store may be written through it."""
 
     __slots__ = ("_committing", "_contents", "_dispatch", "_fail_stop", "_filled", "_is_open", "_log", "_pieces",
-                 "_queues", "_settings", "_tail_cut", "dispatched_offset", "fault")  # fmt: skip
+                 "_queues", "_settings", "_tail_cut", "dispatched_offset", "fault", "on_deleted")  # fmt: skip
 
     def __init__(
         self,
@@ -71,6 +72,8 @@ class Replica:
         # Bytes that are written but not dispatched, with their offsets, so that they need not be read back.
         self._pieces: list[tuple[int, bytes]] = []
         self.dispatched_offset = 0
+        self.on_deleted: Callable[[str], None] | None = None
+        """Called with each topic whose deletion arrives."""
         self.fault: str | None = None
         """The reason why no more bytes can be accepted from the master, or None."""
 
@@ -278,6 +281,8 @@ class Replica:
             queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was restarted"))
         self._filled = [queue for queue in self._filled if queue.topic != topic]
         count = self._queues.delete_topic(topic)
+        if self.on_deleted is not None:
+            self.on_deleted(topic)
         log.info("the master deleted a topic: queues removed", topic=topic, queues=count)
 
     def _make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:

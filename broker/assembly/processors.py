@@ -101,7 +101,14 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
         *_rows([reply], pools.reply),
         *_rows([client], pools.client),
         Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),
-        *_rows([OffsetProcessor(configuration, metadata.offsets, metadata.consumers, store)], pools.consumer),
+        *_rows(
+            [
+                OffsetProcessor(
+                    configuration, metadata.offsets, metadata.consumers, store, is_deleted=metadata.topics.is_deleted
+                )
+            ],
+            pools.consumer,
+        ),
         *_rows([QueryProcessor(configuration, store, check_topic)], pools.query),
         *_rows(_administration(serving, audit), pools.admin),
     ]

@@ -38,6 +38,7 @@ from triomq.broker.replication.master_account import MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
+from triomq.broker.topic_deletion import TopicDeletion
 from triomq.broker.transaction_interfaces import TransactionStore
 from triomq.broker.transactions import TransactionLog
 from triomq.broker.undeliverable import Undeliverable
@@ -100,6 +101,8 @@ class Serving:
         """Do what a master must have done before requests arrive."""
         if self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
             self.replication.follower.copied.leads()
+            metadata = self.tables.metadata
+            await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
             await self.transactions.log.load()
 
     def start(self, background: trio.Nursery, ha_port: network.Listening) -> None:
@@ -216,6 +219,7 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
     replication.access.nameservers = lambda: registration.nameservers
     topics.on_change = registration.topic_changed
     topics.on_created_by_use = registration.register_soon
+    tables.store.replica.on_deleted = tables.metadata.offsets.remove_topic
     topics.on_made_again = lambda topic: tables.metadata.offsets.remove_outlived(topic, tables.store.reading.max_offset)
     return registration
 

@@ -246,6 +246,11 @@ def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientN
 def _topics(surroundings: Surroundings, store: MessageStore) -> TopicTable:
     configuration = surroundings.configuration
     broker = configuration.broker
+
+    async def covered() -> bool:
+        await store.cover()
+        return True  # a store that takes nothing more keeps no topic from its file
+
     return TopicTable(
         kept(surroundings, store, "topics.json"),
         now_ms=surroundings.now_ms,
@@ -259,6 +264,7 @@ def _topics(surroundings: Surroundings, store: MessageStore) -> TopicTable:
             trace_topic=broker.msg_trace_topic_name if broker.trace_topic_enable else None,
         ),
         auto_create=lambda: configuration.broker.auto_create_topic_enable,
+        covered=covered,
         max_table_bytes=lambda: configuration.broker.max_topic_table_bytes,
     )
 

@@ -4,6 +4,7 @@ ConsumerManageProcessor)."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.tables.consumers import ConsumerTable
@@ -36,12 +37,14 @@ class OffsetProcessor:
         store: MessageStore,
         *,
         memory_bytes: int | None = None,
+        is_deleted: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         """`memory_bytes` is the physical memory of the machine; without it the operating system is queried."""
         self._configuration = configuration
         self._offsets = offsets
         self._consumers = consumers
         self._store = store
+        self._is_deleted = is_deleted
         self._memory_bytes = _physical_memory_bytes() if memory_bytes is None else memory_bytes
 
     def processors(self) -> dict[int, Processor]:
@@ -67,8 +70,11 @@ class OffsetProcessor:
         return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
 
     def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle UPDATE_CONSUMER_OFFSET: store the offset without checks."""
+        """Handle UPDATE_CONSUMER_OFFSET: store the offset without checks. For a deleted topic it means nothing: its
+        consumer does not know yet."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
+        if self._is_deleted(header.topic):
+            return new_response(request)
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return new_response(request)
 

@@ -15,6 +15,7 @@ from triomq.broker.processors.steps import end_of_step
 from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import MAX_QUEUES, TopicTable
+from triomq.broker.topic_deletion import TopicDeletion
 from triomq.protocol import permission
 from triomq.protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
 from triomq.protocol.bodies.name_list import TopicList
@@ -32,6 +33,7 @@ from triomq.protocol.system_topics import check_not_system_topic, check_topic_na
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 from triomq.store.config import BrokerRole
+from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.topic_admin")
@@ -62,7 +64,7 @@ class TopicAdminProcessor:
         self._audit = audit
         self._configuration = configuration
         self._topics = topics
-        self._offsets = offsets
+        self._deletion = TopicDeletion(topics, offsets, store)
         self._store = store
         self._stats = stats
         self._registration = registration
@@ -115,19 +117,17 @@ class TopicAdminProcessor:
 
     async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle DELETE_TOPIC_IN_BROKER: delete the configuration, the consume queues and the consumer offsets, which
-        would mean nothing to a topic of the same name. The messages stay until their log files are deleted."""
+        would mean nothing to a topic of the same name, and respond when that is on disk. The messages stay until their
+        log files are deleted."""
         refuse_on_slave(self._configuration)
         topic = request.header(DeleteTopicRequestHeader).topic
         check_topic_name(topic)
         check_not_system_topic(topic, self._topics.system_topics)
         known = self._topics.get(topic)
-        self._topics.delete(topic)
-        self._store.upkeep.delete_topic(topic)
-        self._offsets.remove_topic(topic)
+        await self._deletion.delete(topic)
         self._audit.done(connection, request, "topic deleted", topic=topic, before=known)
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_topic(topic)
-        await saved(self._topics)
         return new_response(request)
 
     def all_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -167,7 +167,10 @@ class TopicAdminProcessor:
 
     def clean_unused_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CLEAN_UNUSED_TOPIC: delete the consume queues of topics that are not in the table."""
-        removed = self._store.upkeep.delete_unused_topics(self._topics.names())
+        try:
+            removed = self._store.upkeep.delete_unused_topics(self._topics.names())
+        except StoreError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         self._audit.done(connection, request, "queues of unused topics removed", queues=removed)
         return new_response(request)
 

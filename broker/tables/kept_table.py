@@ -11,7 +11,7 @@ import trio
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments, compact, member
 from triomq.broker.tables.table_file import NoFile, TableFile
-from triomq.broker.tables.write_behind import Offload, WriteBehind
+from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
@@ -31,14 +31,14 @@ class KeptTable:
     entry_bytes = 0
     entry_cost = 0
 
-    def __init__(self, file: TableFile | None, now_ms: NowMs) -> None:
+    def __init__(self, file: TableFile | None, now_ms: NowMs, covered: Covered | None = None) -> None:
         self._file = file if file is not None else NoFile()
         self._now_ms = now_ms
         self.sent_bytes = 0
         self._entry_count = 0
         self._account = TableMemory().account(self.entries_name)
         self._fragments: Fragments[str] = Fragments(self._member)
-        self._writer = WriteBehind(self._file, self._pieces, self._fragments.render)
+        self._writer = WriteBehind(self._file, self._pieces, self._fragments.render, covered)
         self.data_version = DataVersion(timestamp=now_ms())
 
     def count_on(self, account: TableAccount) -> None:

@@ -75,6 +75,7 @@ class OffsetTable:
         self._groups_by_topic: dict[str, set[str]] = {}
         self._fragments: Fragments[str] = Fragments(self._entry_text, ENTRIES_IN_A_STEP)
         self._writer = WriteBehind(self._file, self._pieces, self._fragments.render, covered)
+        self._persisting = trio.Lock()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -220,7 +221,14 @@ class OffsetTable:
     async def persist(self) -> bool:
         """Write the file if anything changed since the last write, after what it speaks of is on disk. Return True if
         it was written. Raises OSError."""
-        return await self._writer.save_offloaded(self._offload)
+        if self._persisting.locked():
+            return False
+        return await self.persist_all()
+
+    async def persist_all(self) -> bool:
+        """Do the same, after another call that writes meanwhile without the last changes."""
+        async with self._persisting:
+            return await self._writer.save_offloaded(self._offload)
 
     def encode(self) -> bytes:
         """Return the whole table as it is sent (GET_ALL_CONSUMER_OFFSET)."""

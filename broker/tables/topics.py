@@ -5,7 +5,8 @@ Changes go to topics.json in the background; `data_version` tells NameServers an
 the event loop touches it. It sends nothing: it calls `on_change` for each changed topic, in the step that creates the
 new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
 created by use, so that they are registered soon. Processors of administrators' requests wait for the registration. It
-calls `on_made_again` before a topic that it deleted comes into being again.
+calls `on_made_again` before a topic that it deleted comes into being again; the file keeps the names of deleted topics
+(`deletedTopics`, which RocketMQ ignores). One that is there, too, is being deleted (topic_deletion.py).
 
 Limits: `max_topics`, and `max_table_bytes` of the table as it is sent: a registration or a slave's fetch carries all
 topics in one frame of 16 MiB at most, and a broker whose frame is larger disappears from its NameServers. A table that
@@ -21,12 +22,17 @@ import structlog
 
 from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables import entry_costs
+from triomq.broker.tables.fragments import compact
 from triomq.broker.tables.kept_table import KeptTable
 from triomq.broker.tables.table_file import TableFile, decoder
+from triomq.broker.tables.write_behind import Covered
 from triomq.protocol import permission
 from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.fastjson import dumps
 from triomq.protocol.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
 from triomq.protocol.system_topics import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -57,6 +63,12 @@ CLUSTER_TOPIC_QUEUES = 16
 _TEMPLATE_PERM = permission.READ_WRITE | permission.INHERIT
 
 
+class StoredTopics(TopicConfigSerializeWrapper, frozen=True, kw_only=True):
+    """The content of topics.json."""
+
+    deleted_topics: list[str] = []
+
+
 class TopicTable(KeptTable):
     """The topics of a broker, by name."""
 
@@ -75,11 +87,14 @@ class TopicTable(KeptTable):
         on_created_by_use: Callable[[], None] | None = None,
         max_topics: int = MAX_TOPICS,
         max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
+        covered: Covered | None = None,
     ) -> None:
-        """`auto_create` returns whether topics may be created from the template TBW102; it is called each time.
+        """`covered` as in WriteBehind: no topic is gone from the file before its deletion is on disk in the log.
+
+        `auto_create` returns whether topics may be created from the template TBW102; it is called each time.
 
         `built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
-        super().__init__(file, now_ms)
+        super().__init__(file, now_ms, covered)
         self._auto_create = auto_create
         self._max_topics = max_topics
         self._max_table_bytes = max_table_bytes
@@ -88,6 +103,7 @@ class TopicTable(KeptTable):
         self.on_made_again: Callable[[str], None] | None = None
         self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new topic
         self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
+        self._leaving: set[str] = set()
         self._topics: dict[str, TopicConfig] = {}
         for topic in built_in:
             self._put(topic)
@@ -219,11 +235,43 @@ class TopicTable(KeptTable):
         self._changed()
         log.info("topic updated", topic=config.topic_name, config=str(config))
 
+    def is_deleted(self, topic: str) -> bool:
+        """Return whether the topic was deleted and not made again since, as far as that is remembered."""
+        return topic not in self._topics and topic in self._deleted
+
+    def deleted(self) -> list[str]:
+        """Return the topics that were deleted and not made again since, as far as they are remembered."""
+        return [topic for topic in self._deleted if topic not in self._topics]
+
+    def being_deleted(self) -> list[str]:
+        """Return the topics whose deletion has begun."""
+        return [topic for topic in self._deleted if topic in self._topics]
+
+    def begin_deletion(self, topic: str) -> None:
+        """Note, also in the file, that the topic is to be deleted. Until `end_deletion` it cannot be made again. Raises
+        RequestRefused if that was noted before."""
+        self._check_leaving(topic)
+        self._leaving.add(topic)
+        if topic in self._topics and topic not in self._deleted:
+            self._deleted.append(topic)
+            self._writer.changed()
+
+    def keep(self, topic: str) -> None:
+        """Note that the topic is not deleted after all."""
+        if topic in self._topics and topic in self._deleted:
+            self._deleted.remove(topic)
+            self._writer.changed()
+
+    def end_deletion(self, topic: str) -> None:
+        """Let the topic be made again."""
+        self._leaving.discard(topic)
+
     def delete(self, topic: str) -> bool:
         """Remove a topic. Return True if it existed."""
         if self._topics.pop(topic, None) is None:
             return False
-        self._deleted.append(topic)
+        if topic not in self._deleted:
+            self._deleted.append(topic)
         self._count_out(topic)
         self._touch(topic)
         self._changed()
@@ -261,11 +309,12 @@ class TopicTable(KeptTable):
 
     def load(self) -> None:
         """Load the file; its topics replace built-in ones of the same name."""
-        wrapper = self._file.load(decoder(TopicConfigSerializeWrapper))
+        wrapper = self._file.load(decoder(StoredTopics))
         if wrapper is None:
             return
         for config in wrapper.topic_config_table.values():
             self._put(config)
+        self._deleted.extend(wrapper.deleted_topics)
         self.data_version = wrapper.data_version
         log.info("topics loaded", topics=len(self._topics))
         if self.sent_bytes > self._max_table_bytes():
@@ -288,6 +337,20 @@ class TopicTable(KeptTable):
             self._deleted.remove(topic)
             if self.on_made_again is not None:
                 self.on_made_again(topic)
+
+    def encode(self) -> bytes:
+        """Return the table as slaves and tools receive it: without the deleted topics."""
+        return compact(super()._pieces())
+
+    def _pieces(self) -> list[bytes]:
+        pieces = super()._pieces()
+        if self._deleted:
+            pieces[0] = b'{\n\t"deletedTopics":%b,%b' % (dumps(list(self._deleted)), pieces[0][1:])
+        return pieces
+
+    def _check_leaving(self, topic: str) -> None:
+        if topic in self._leaving:
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"topic[{topic}] is being deleted, try again")
 
     def _put(self, config: TopicConfig) -> TopicConfig:
         if config.topic_name not in self._topics:
@@ -312,6 +375,7 @@ class TopicTable(KeptTable):
             raise TopicIllegal(f"The specified topic {topic[:200]!r} cannot be stored under that name.")
         if topic in self._topics or topic in self.system_topics:
             return
+        self._check_leaving(topic)
         check_topic_length(topic)
         if len(self._topics) >= self._max_topics:
             raise TableFull("topics", self._max_topics, f"topic {topic}")

@@ -147,6 +147,9 @@ class FakeStore:
         self.deleted.append(topic)
         return 1
 
+    async def cover(self) -> bool:
+        return True
+
     def delete_unused_topics(self, used: Any) -> int:
         self.used = sorted(used)
         return 0
