@@ -181,21 +181,25 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         send=send,
         pull=pull,
         undeliverable=undeliverable,
-        delivery=DelayedDelivery(
-            configuration,
-            store,
-            writer,
-            tables.delay_offsets,
-            metadata.topics,
-            undeliverable,
-            now_ms=now_ms,
-            stats=tables.stats,
-        ),
+        delivery=_delivery(tables, writer, undeliverable),
         transactions=_transactions(tables, writer, undeliverable, host.packed, access_control),
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
         quotas=_quotas(tables, access_control, pull),
         update=update,
         schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
+    )
+
+
+def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverable) -> DelayedDelivery:
+    return DelayedDelivery(
+        tables.configuration,
+        tables.store,
+        writer,
+        tables.delay_offsets,
+        tables.metadata.topics,
+        undeliverable,
+        now_ms=tables.now_ms,
+        stats=tables.stats,
     )
 
 
