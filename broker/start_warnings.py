@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.ha_tls import HaTlsMode
-from triomq.remoting.tls import TlsSettings
+from triomq.remoting.tls import ENFORCING, TlsSettings
 
 
 def start_warnings(configuration: Configuration) -> Iterator[str]:
@@ -22,6 +22,11 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
         yield (
             "tls.ha.mode, tls.ha.enable: in test mode replication is encrypted, but neither side checks the other: set "
             "tls.test.mode.enable=false and certificates"
+        )
+    if tls.mode == ENFORCING and ha_tls.mode is HaTlsMode.disabled:
+        yield (
+            "tls.server.mode=enforcing: the HA port is in the clear nevertheless, and carries every message: set "
+            "tls.ha.mode=enforcing, here and at the slaves"
         )
     problem = delete_when_problem(configuration.store.delete_when)
     if problem:

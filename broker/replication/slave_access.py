@@ -5,7 +5,7 @@ of a SYNC_MASTER. Here a peer counts if
 
     haSlaveAddresses names its address or network (then nobody else may connect), or
     the NameServers know a slave of this broker's name on its host, or
-    haCountUnregistered=true, or no NameServer is configured that could know
+    haCountUnregistered=true, or no NameServer is configured that could know, and aclEnable=false
 
 A slave registers before it connects, so its host is known when it arrives; `run` asks the NameServers whenever a peer
 arrives that is not known, and periodically while there is one. What a NameServer said stays true until another answer.
@@ -102,7 +102,7 @@ class SlaveAccess:
         if self._configuration.store.ha_count_unregistered:
             return True
         if not broker.namesrv_addr and not broker.fetch_namesrv_addr_by_address_server:
-            return True
+            return not broker.acl_enable  # nobody can be asked: with accounts, only a listed address is no stranger
         return is_on_host(ip, local_ip, self._hosts, broker.broker_ip1)
 
     async def learn(self) -> None:

@@ -171,6 +171,20 @@ async def test_who_counts_without_being_registered(
     assert (bench.server.copies, bench.server.replicated.value) == (1, bench.end)
 
 
+@pytest.mark.parametrize("listed", ["", f"{STRANGER}/32"])
+async def test_with_accounts_and_no_nameserver_only_listed_addresses_are_no_strangers(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, listed: str
+) -> None:
+    """Nobody can be asked who is a slave. A stranger gets no byte of the log and counts as no copy."""
+    bench = await bench_with(
+        nursery, tmp_path, broker={"namesrv_addr": None, "acl_enable": True}, ha_slave_addresses=listed
+    )
+    await bench.connect(STRANGER, bench.end)
+    assert bench.server.copies == (1 if listed else 0)
+    assert bench.access.counts(STRANGER, MASTER) == bool(listed)
+    assert not bench.access.serves_strangers
+
+
 async def test_only_listed_addresses_may_connect(
     autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
 ) -> None:
