@@ -140,7 +140,8 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
         return await self._client.call(address, requests.max_offset(queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the message stored nearest to `timestamp_ms`."""
+        """Return the queue offset of the first message stored at `timestamp_ms` or later, or the end of the queue
+        (an Apache broker 4.9: of the message stored nearest to it)."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
         return await self._client.call(address, requests.search_offset(queue, timestamp_ms))
 

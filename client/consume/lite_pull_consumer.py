@@ -263,7 +263,8 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
         await self.seek(queue, await self._client.call(address, requests.max_offset(wire)))
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the message stored nearest to `timestamp_ms`."""
+        """Return the queue offset of the first message stored at `timestamp_ms` or later, or the end of the queue
+        (an Apache broker 4.9: of the message stored nearest to it)."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         return await self._client.call(address, requests.search_offset(wire, timestamp_ms))

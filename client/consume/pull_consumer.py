@@ -153,7 +153,8 @@ class PullConsumer:
         return await self._client.call(await self._master(queue), requests.max_offset(self._wire(queue)))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the message stored nearest to `timestamp_ms`."""
+        """Return the queue offset of the first message stored at `timestamp_ms` or later, or the end of the queue
+        (an Apache broker 4.9: of the message stored nearest to it)."""
         return await self._client.call(
             await self._master(queue), requests.search_offset(self._wire(queue), timestamp_ms)
         )

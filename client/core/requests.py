@@ -220,7 +220,7 @@ def min_offset(queue: MessageQueue) -> Call[int]:
 
 
 def search_offset(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
-    """Offset of the message stored nearest to `timestamp_ms`."""
+    """Offset of the first message stored at `timestamp_ms` or later (Apache 4.9: of the one stored nearest to it)."""
     header = SearchOffsetRequestHeader(
         topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, broker_name=queue.broker_name
     )
