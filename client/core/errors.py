@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triomq.client.core.rebuilding import Rebuilt
 from triomq.protocol.codes import ResponseCode
 
 
-class MQClientError(Exception):
+class MQClientError(Rebuilt):
     """Root of all errors of this client."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from triomq.client.core.rebuilding import Rebuilt
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
@@ -104,7 +105,7 @@ class ConsumeFromWhere(Enum):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-class RetryLater(Exception):
+class RetryLater(Rebuilt):
     """Raised by a listener: deliver this message (these messages) again later, without it being an error.
 
     `delay_level`: 0 lets the broker choose a delay that grows with each delivery, 1 to 18 fix it, -1 sends the message

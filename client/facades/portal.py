@@ -11,6 +11,7 @@ in a task of its own, because trio wants a block to be entered and left by the s
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
@@ -22,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 import trio
 
 from triomq.client.core.errors import ClientClosed
+from triomq.client.instance.inherited import INHERITED
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class Portal:
     """The thread and its trio run. Methods may be called from any other thread."""
 
     def __init__(self) -> None:
+        self._process_id = os.getpid()
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
@@ -62,7 +65,7 @@ class Portal:
 
     def stop(self) -> None:
         """Cancel what still runs, and end the thread."""
-        if self._token is not None and self._stop is not None:
+        if self._token is not None and self._stop is not None and os.getpid() == self._process_id:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._stop.set)
             if threading.current_thread() is not self._thread:
@@ -78,6 +81,8 @@ class Portal:
     def _submit(self, future: Future[T], call: Callable[[], Awaitable[T]]) -> None:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside the client's own thread would wait for itself; await instead")
+        if os.getpid() != self._process_id:
+            raise ClientClosed(INHERITED)
         try:
             token = self._open_token()
             # The call sees the context variables of its caller, the current span among them.
@@ -253,6 +258,16 @@ def acquire() -> Portal:
         return _shared
 
 
+def _forget_after_fork() -> None:
+    """The child has no thread of the parent's portal: its first client starts one of its own."""
+    global _lock, _shared, _users
+    _lock, _shared, _users = threading.Lock(), None, 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
 def in_thread(function: Callable[[], T]) -> Future[T]:
     """Run a function that blocks in a thread of its own. It cannot be cancelled: `cancel` returns False."""
     future: Future[T] = Future()
@@ -272,6 +287,8 @@ def release() -> None:
     """Stop using the shared portal; the last user ends the thread."""
     global _shared, _users
     with _lock:
+        if _shared is None:
+            return  # of the parent process
         _users -= 1
         if _users == 0 and _shared is not None:
             _shared.stop()

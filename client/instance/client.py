@@ -16,6 +16,7 @@ Producers and consumers without a `client` create their own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -31,6 +32,7 @@ from triomq.client.core.routes import BrokerAddress
 from triomq.client.instance import inbound
 from triomq.client.instance.caller import tls_context, vip_address
 from triomq.client.instance.event_loop import check_in_trio
+from triomq.client.instance.inherited import INHERITED
 from triomq.client.instance.members import ConsumerMember, ProducerMember
 from triomq.client.instance.pending_replies import PendingReplies
 from triomq.client.instance.router import Router
@@ -57,6 +59,7 @@ class Client(Router):
         self.broker_versions: dict[str, int] = {}
         """Version ordinal of each broker address, from its response to a heartbeat."""
         self.replies = PendingReplies()
+        self._process_id = os.getpid()
         self.producers: dict[str, ProducerMember] = {}
         self.consumers: dict[str, ConsumerMember] = {}
         self._greeted: set[str] = set()
@@ -67,6 +70,8 @@ class Client(Router):
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
+        if os.getpid() != self._process_id:
+            raise ClientClosed(INHERITED)  # its ids are the parent's
         if self._remoting is not None:
             raise ClientClosed("this client is already open")
         tls = tls_context(self.config)
