@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 import trio
@@ -47,11 +48,16 @@ class Faults:
     async def _during(self, fault: Fault, act: Callable[[], Awaitable[None]]) -> None:
         self._trace.add(f"fault {fault}")
         self.counts[fault.kind] += 1
+        with self._disturbing():
+            await act()
+
+    @contextmanager
+    def _disturbing(self) -> Iterator[None]:
         begin = trio.current_time()
         number = len(self._history.disturbed)
         self._history.disturbed.append((begin, float("inf")))
         try:
-            await act()
+            yield
         finally:
             self._history.disturbed[number] = (begin, trio.current_time() + AFTER_SECONDS)
 
@@ -127,10 +133,11 @@ class Faults:
         """Copy the disk of a broker that is stopped for it; later go back to the copy."""
         broker = self._broker(fault)
         await trio.sleep_until(began + fault.at - SNAPSHOT_SECONDS)
-        await broker.stop()
-        copied_at = trio.current_time()
-        broker.disk.copy()
-        await broker.start()
+        with self._disturbing():
+            await broker.stop()
+            copied_at = trio.current_time()
+            broker.disk.copy()
+            await broker.start()
         await trio.sleep_until(began + fault.at + SNAPSHOT_SECONDS)
         await self._during(fault, partial(self._go_back, broker, copied_at))
 

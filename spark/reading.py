@@ -5,6 +5,7 @@ The driver makes a `Plan`; each `QueuePart` travels to an executor, where `read_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -18,6 +19,7 @@ from triomq.protocol.properties import parse_bytes
 from triomq.protocol.subscription import SQL92, SUB_ALL, TAG, build_subscription
 from triomq.spark import positions
 from triomq.spark.cluster import Cluster
+from triomq.spark.data_loss import DataLoss, text_of
 from triomq.spark.errors import BrokerError, DataLost, OptionError
 from triomq.spark.options import Bound, SourceOptions
 from triomq.spark.positions import EARLIEST, LATEST, Positions
@@ -93,6 +95,7 @@ class Plan:
     def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
         self.options = options
         self.cluster = cluster
+        self.loss = DataLoss(options.fail_on_data_loss)
 
     def queues(self, *, skip_missing: bool = False) -> list[MessageQueue]:
         """Return all queues to read, sorted. Raises OptionError when a topic or an assigned queue does not exist,
@@ -201,13 +204,59 @@ class Plan:
         checked = dict(starts)
         for queue, first in oldest.items():
             if first > starts[queue]:
-                if self.options.fail_on_data_loss:
-                    raise DataLost(
-                        f"offsets {starts[queue]} to {min(first, ends[queue])} of {queue.topic}/{queue.broker_name}/"
-                        f"{queue.queue_id} were deleted before they were read"
-                    )
+                self.loss.found(
+                    f"offsets {starts[queue]} to {min(first, ends[queue])} of {text_of(queue)} were deleted before "
+                    "they were read"
+                )
                 checked[queue] = min(first, ends[queue])
         return checked
+
+    def checked_end(self, queue: MessageQueue, begin: int, end: int) -> int:
+        """Return the end of a queue that was read up to `begin`. It is behind its own beginning if the queue is shorter
+        now. Raises DataLost."""
+        if end < begin:
+            self.loss.found(
+                f"offsets {end} to {begin} of {text_of(queue)} were read before and are gone: the queue is shorter now"
+            )
+        return end
+
+    def ends_of_missing(self, begins: Positions) -> Positions:
+        """Return up to where to read queues that are not in the route. That is nowhere (`begins`), except for those
+        that their broker does not have any more, whose successors are read from their beginning. Raises DataLost."""
+        wanted = [queue for queue in begins if self.selects(queue)]
+        brokers = self.cluster.brokers() if wanted else {}
+        there = [queue for queue in wanted if queue.broker_name in brokers]
+        ends = dict(begins)
+        for queue, end in self.cluster.max_offsets(there).items() if there else ():
+            begin = begins[queue]
+            if end > begin:
+                self.loss.found(
+                    f"offsets {begin} to {end} of {text_of(queue)} were not read, and the queue is not in the route of "
+                    "its topic any more (its readQueueNums was lowered)"
+                )
+            elif end < begin:
+                self.loss.found(f"{text_of(queue)}, which was read up to offset {begin}, is gone")
+                ends[queue] = end
+        return ends
+
+    def within_ends(self, offsets: Positions, bound: Bound) -> Positions:
+        """Return the offsets of an option, none of them beyond the end of its queue. Raises DataLost."""
+        if not bound.offsets:
+            return offsets
+        ends = self.cluster.max_offsets(list(offsets))
+        for queue, offset in offsets.items():
+            if offset > ends[queue]:
+                self.loss.found(
+                    f"offset {offset} of {text_of(queue)} is beyond the end of the queue, which is {ends[queue]}"
+                )
+        return {queue: min(offset, ends[queue]) for queue, offset in offsets.items()}
+
+    def selects(self, queue: MessageQueue) -> bool:
+        """Return whether the options name the topic of a queue."""
+        options = self.options
+        if options.topic_pattern is not None:
+            return re.fullmatch(options.topic_pattern, queue.topic) is not None
+        return queue.topic in (options.assigned if options.assigned is not None else options.topics)
 
 
 def latest(plan: Plan, queues: list[MessageQueue]) -> Positions:

@@ -28,7 +28,6 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.spark import positions
 from triomq.spark.cluster import Cluster
 from triomq.spark.columns import check_columns, default_columns
-from triomq.spark.errors import DataLost
 from triomq.spark.options import Bound, OptionTable, SourceOptions, source_options
 from triomq.spark.positions import Positions
 from triomq.spark.pushdown import MAX_OFFSET, Limits, pushed
@@ -92,15 +91,18 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
 
     def partitions(self) -> list[QueuePart]:
         with Cluster(self.options.connection) as cluster:
-            plan = Plan(self.options, cluster)
-            queues = plan.queues()
-            plan.check_filter(queues)
-            starts = plan.bound(self.options.starting, queues, "starting")
-            ends = plan.bound(self.options.ending, queues, "ending")
-            limits = self.limits
-            queues = [queue for queue in queues if limits.allows(queue.topic, queue.broker_name, queue.queue_id)]
-            starts, ends = self._within(plan, queues, starts, ends)
-            return plan.parts(starts, ends)
+            return self.planned(Plan(self.options, cluster))
+
+    def planned(self, plan: Plan) -> list[QueuePart]:
+        """Return the parts of the read. Raises OptionError, DataLost, BrokerError."""
+        options, limits = self.options, self.limits
+        queues = plan.queues()
+        plan.check_filter(queues)
+        starts = plan.within_ends(plan.bound(options.starting, queues, "starting"), options.starting)
+        ends = plan.within_ends(plan.bound(options.ending, queues, "ending"), options.ending)
+        queues = [queue for queue in queues if limits.allows(queue.topic, queue.broker_name, queue.queue_id)]
+        starts, ends = self._within(plan, queues, starts, ends)
+        return plan.parts(starts, ends)
 
     def _within(
         self, plan: Plan, queues: list[MessageQueue], starts: Positions, ends: Positions
@@ -169,8 +171,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begins = positions.from_tree(start, "checkpoint")
         ends = dict(self._target) if self._target is not None else self._ends()
         self._latest = dict(ends)
+        missing: Positions = {}
         for queue, offset in begins.items():
-            ends[queue] = self._checked_end(queue, offset, ends.get(queue))
+            if queue in ends:
+                ends[queue] = self.plan.checked_end(queue, offset, ends[queue])
+            else:
+                missing[queue] = offset
+        ends |= self.plan.ends_of_missing(missing)
         if self._target is None and not isinstance(limit, ReadAllAvailable) and self._waits_for_more(begins, ends):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -186,25 +193,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._is_filter_checked = True
         return latest(self.plan, queues)
 
-    def _checked_end(self, queue: MessageQueue, begin: int, end: int | None) -> int:
-        """Return the end of a queue, which never moves backwards: a deleted queue stays where it is, and one that lost
-        its tail is data loss."""
-        if end is None or (self._target is not None and end < begin):
-            return begin
-        if end < begin:
-            if self.options.fail_on_data_loss:
-                raise DataLost(
-                    f"offsets {end} to {begin} of {queue.topic}/{queue.broker_name}/{queue.queue_id} were read before "
-                    "and are gone: the queue is shorter now"
-                )
-            return begin
-        return end
-
     def _waits_for_more(self, begins: Positions, ends: Positions) -> bool:
         minimum = self.options.min_rows_per_trigger
         if minimum is None:
             return False
-        available = sum(end - begins.get(queue, 0) for queue, end in ends.items())
+        available = sum(max(0, end - begins.get(queue, 0)) for queue, end in ends.items())
         waited_ms = (time.monotonic() - self._triggered_at) * 1000
         return available < minimum and waited_ms < self.options.max_trigger_delay_ms
 

@@ -29,6 +29,8 @@ from triomq.store.upkeep.recovery import Recovery
 log = structlog.get_logger("triomq.store")
 
 _LOAD_FILES = 3
+_AGAIN_BYTES = 1 << 18
+"""Whole pages: a part of one would leave the rest as it is."""
 
 
 class Opening:
@@ -68,6 +70,8 @@ class Opening:
             queue.correct_min_offset(contents.log.min_offset)
         contents.index.open_for_writing()
         self._directory.mark_unclean()
+        if not was_clean:
+            await self._write_again()
         log_end = contents.log.committed_offset
         log.info(
             "store loaded",
@@ -79,6 +83,28 @@ class Opening:
             records_read=report.records,
         )
         return Opened(report, log_end, self._synced_end(report), contents.newest_store_timestamp)
+
+    async def _write_again(self) -> None:
+        """Write the bytes of the log that were never synced once more, where they are.
+
+        The last process may have ended after a sync that failed. The kernel then holds pages that it counts as clean
+        and that are not on disk: they can be read, a sync succeeds without them, and they are gone when memory is
+        short. What is written again is synced by the next sync.
+        """
+        log, last = self._contents.log, self._contents.log.sequence.last
+        if last is None:
+            return
+        begin = self._contents.checkpoint.synced_offset
+        begin = begin if begin >= 0 else last.start  # of another broker's log the newest file
+        for file in log.files_between(begin, log.committed_offset):
+            at = max(0, begin - file.start) // _AGAIN_BYTES * _AGAIN_BYTES
+            end = min(file.size_bytes, log.committed_offset - file.start)
+            while at < end:
+                data = file.pread(at, min(_AGAIN_BYTES, file.size_bytes - at))
+                if data.strip(b"\0"):  # what was never written stays a hole
+                    file.write(data, at)
+                at += len(data)
+                await trio.lowlevel.checkpoint()
 
     def _synced_end(self, report: RecoveryReport) -> int:
         """Return the offset up to which the log is on disk. After an unclean end that is not what recovery read or

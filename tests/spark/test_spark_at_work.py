@@ -122,19 +122,6 @@ def test_messages_deleted_before_they_were_read() -> None:
         parts("true")
 
 
-def test_a_queue_that_lost_its_tail_is_told_or_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable
-
-    from triomq.spark.options import source_options
-    from triomq.spark.source import StreamReader
-
-    options = source_options({"nameServer": "h:1", "subscribe": "T", "failOnDataLoss": "false"}, streaming=True)
-    stream = StreamReader(options, schema_of({"keys": "string"}))
-    monkeypatch.setattr(stream, "_ends", lambda: {MessageQueue("T", "b", 0): 50})
-    start = {"T": {"b": {"0": 60}}}
-    assert stream.latestOffset(start, ReadAllAvailable()) == start
-
-
 def test_a_broker_is_asked_for_little_at_a_time(cluster: Any, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options bound the requests that a task has in flight, whatever it reads: pullsInFlight requests of pullBatchSize
     messages, over one connection.
