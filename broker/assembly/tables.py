@@ -30,6 +30,7 @@ from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
 from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.tables import entry_costs
+from triomq.broker.tables.built_in_topics import built_in_topics
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable, GroupChanged
 from triomq.broker.tables.filters import FilterTable
@@ -39,7 +40,7 @@ from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.stored_file import StoredFile
-from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.broker.tables.topics import TopicTable
 from triomq.daemon.errors import StartError
 from triomq.daemon.stopping import Stopping
 from triomq.protocol.clock import NowMs

@@ -35,10 +35,6 @@ from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.system_topics import (
     AUTO_CREATE_TOPIC,
-    BENCHMARK_TOPIC,
-    OFFSET_MOVED_EVENT,
-    SCHEDULE_TOPIC,
-    SELF_TEST_TOPIC,
     SYSTEM_TOPICS,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
@@ -46,7 +42,6 @@ from triomq.protocol.system_topics import (
     TopicIllegal,
     check_topic_length,
     is_retry_topic,
-    reply_topic,
 )
 
 log = structlog.get_logger("triomq.broker.topics")
@@ -57,10 +52,6 @@ MAX_QUEUES = 65_536
 MAX_DELETED = 1_000
 """How many deleted topics are remembered, the last ones: their late consumers are few."""
 MAX_TABLE_BYTES = 12 * 1024**2
-SCHEDULE_QUEUES = 18
-BENCHMARK_QUEUES = 1024
-CLUSTER_TOPIC_QUEUES = 16
-_TEMPLATE_PERM = permission.READ_WRITE | permission.INHERIT
 
 
 class StoredTopics(TopicConfigSerializeWrapper, frozen=True, kw_only=True):
@@ -83,8 +74,6 @@ class TopicTable(KeptTable):
         now_ms: NowMs,
         built_in: Iterable[TopicConfig] = (),
         auto_create: Callable[[], bool] = lambda: True,
-        on_change: Callable[[str], None] | None = None,
-        on_created_by_use: Callable[[], None] | None = None,
         max_topics: int = MAX_TOPICS,
         max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
         covered: Covered | None = None,
@@ -98,8 +87,8 @@ class TopicTable(KeptTable):
         self._auto_create = auto_create
         self._max_topics = max_topics
         self._max_table_bytes = max_table_bytes
-        self.on_change = on_change
-        self.on_created_by_use = on_created_by_use
+        self.on_change: Callable[[str], None] | None = None
+        self.on_created_by_use: Callable[[], None] | None = None
         self.on_made_again: Callable[[str], None] | None = None
         self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new topic
         self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
@@ -390,34 +379,3 @@ class TopicTable(KeptTable):
 def both_ways(config: TopicConfig) -> int:
     """Return how many queues are both written and read, from 0 on, at least 1: the broker chooses among them."""
     return max(1, min(config.read_queue_nums, config.write_queue_nums))
-
-
-def built_in_topics(
-    *,
-    cluster: str,
-    broker_name: str,
-    default_queue_count: int,
-    auto_create: bool = True,
-    cluster_topic_enable: bool = True,
-    broker_topic_enable: bool = True,
-    trace_topic: str | None = None,
-) -> list[TopicConfig]:
-    """Return the topics that every broker has from the start; `trace_topic` is given if message tracing is on."""
-    topics = [_topic(SELF_TEST_TOPIC, 1)]
-    if auto_create:
-        topics.append(_topic(AUTO_CREATE_TOPIC, default_queue_count, _TEMPLATE_PERM))
-    topics += [
-        _topic(BENCHMARK_TOPIC, BENCHMARK_QUEUES),
-        _topic(cluster, CLUSTER_TOPIC_QUEUES, _TEMPLATE_PERM if cluster_topic_enable else permission.INHERIT),
-        _topic(broker_name, 1, _TEMPLATE_PERM if broker_topic_enable else permission.INHERIT),
-        _topic(OFFSET_MOVED_EVENT, 1),
-        _topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES),
-    ]
-    if trace_topic is not None:
-        topics.append(_topic(trace_topic, 1))
-    topics.append(_topic(reply_topic(cluster), 1))
-    return topics
-
-
-def _topic(name: str, queue_count: int, perm: int = permission.READ_WRITE) -> TopicConfig:
-    return TopicConfig(topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm)

@@ -20,13 +20,14 @@ from triomq.broker.processors.group_admin import GroupAdminProcessor
 from triomq.broker.processors.producer_admin import ProducerAdminProcessor
 from triomq.broker.processors.reset import ResetProcessor
 from triomq.broker.processors.topic_admin import TopicAdminProcessor
+from triomq.broker.tables.built_in_topics import built_in_topics
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.stored_file import StoredFile
-from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.offset import GetConsumerStatusBody
 from triomq.protocol.bodies.topic_config import TopicConfig

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.broker.errors import TableFull, TableTooLarge
+from triomq.broker.tables.built_in_topics import built_in_topics
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
-from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from triomq.protocol.errors import RequestRefused

@@ -20,7 +20,8 @@ from triomq.broker.address_server import AddressServer
 from triomq.broker.configuration import Configuration
 from triomq.broker.nameserver_link import REST_SECONDS
 from triomq.broker.registration import Registration, split_addresses
-from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.broker.tables.built_in_topics import built_in_topics
+from triomq.broker.tables.topics import TopicTable
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.controller import serve
 from triomq.protocol.bodies.kv_table import KVTable

@@ -200,3 +200,28 @@ async def test_what_a_tail_cut_takes_does_not_count_as_synced(tmp_path: Path) ->
     assert checkpoint.synced_offset == 500
     checkpoint.lower(1, 700)
     assert checkpoint.synced_offset == 500
+
+
+async def test_what_was_never_synced_is_written_again_before_it_is_synced(tmp_path: Path) -> None:
+    """After a sync that failed the kernel may hold pages that are not on disk and count as clean. A sync of a new
+    process succeeds without them, unless they are written again."""
+    store = await open_store(tmp_path)
+    put(store, *(b"%d" % number * 900 for number in range(9)))
+    await sync_log(store)
+    synced = store.flushed.value
+    put(store, *(b"%d" % number * 900 for number in range(9)))
+    end = store.committed.value
+    abandon(store)
+    logs = {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
+    files = RecordingFiles()
+    await (await open_store(tmp_path, files=files)).close()
+    again = [one for one in files.journal if one.kind == "write" and "commitlog" in one.path]
+    names = [one.path.rpartition("/")[2] for one in again]
+    assert names == [name for name in sorted(logs) if synced < int(name) + 4096 and int(name) < end]
+    assert all((one.at, one.data) == (0, logs[name]) for one, name in zip(again, names, strict=True))
+    for one in again:
+        done = [(other.kind, other.path) for other in files.journal[files.journal.index(one) :]]
+        assert ("sync", one.path) in done
+    files = RecordingFiles()
+    await (await open_store(tmp_path, files=files)).close()
+    assert not [one for one in files.journal if one.kind == "write" and "commitlog" in one.path]
