@@ -4,6 +4,7 @@
     ├── ConfigurationError      a setting or argument is not usable; nothing was sent
     ├── InvalidMessage          this message cannot be sent as it is; nothing was sent
     ├── NotSettled              an acknowledgement that names no message, or one of several; nothing happened
+    ├── LocalOffsetsUnreadable  the file with the offsets of a broadcasting consumer is torn or foreign
     ├── WrongPayload            the body of a message is not what its serializer expects
     ├── RegistryFailed          the schema registry did not respond, or refused
     ├── NoRoute                 no name server knows the topic (or none of its brokers accepts messages)
@@ -43,6 +44,19 @@ class InvalidMessage(MQClientError):
 class NotSettled(MQClientError):
     """An acknowledgement (or `retry_later`) that could mean no message, or several, or one that is settled already.
     Nothing happened; `message.ack()` names its message."""
+
+
+class LocalOffsetsUnreadable(MQClientError):
+    """The file with the offsets of a broadcasting consumer, `path`, is torn, foreign or not readable. `reason` says
+    what was found. Nothing was consumed."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"the offsets in {path} cannot be read: {reason}. Repair or remove the file; without it the consumer "
+            "begins where its consume_from says"
+        )
 
 
 class WrongPayload(MQClientError, ValueError):

@@ -5,12 +5,14 @@ Queue offsets here are those of the NEXT message to consume. May not live here: 
 
 from __future__ import annotations
 
-import contextlib
+import glob
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from triomq.client.core.errors import LocalOffsetsUnreadable
+from triomq.client.core.log import get_logger
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.errors import ProtocolError
 from triomq.protocol.message_queue import MessageQueue
@@ -61,32 +63,47 @@ class OffsetTable:
         return {queue: at for queue, at in self._offsets.items() if topic is None or queue.topic == topic}
 
 
+log = get_logger("triomq.client.offsets")
+
+_NAME = "offsets.json"
 _UNSAFE_IN_PATH = re.compile(r"[^A-Za-z0-9._#@%-]")
 
 
 class LocalOffsetFile:
-    """The offsets of a broadcasting consumer, in the format and at the place of RocketMQ's LocalFileOffsetStore:
+    """The offsets of a broadcasting consumer, in the format of RocketMQ's LocalFileOffsetStore:
 
-        <directory>/<client id>/<group>/offsets.json     {"offsetTable":{{"brokerName":..,"queueId":0,"topic":..}:5}}
+        <directory>/<instance name>/<group>/offsets.json
+        {"offsetTable":{{"brokerName":..,"queueId":0,"topic":..}:5}}
 
-    A broadcasting consumer needs a fixed `instance_name` to continue where it stopped, because the client id is part of
-    the path. All calls block; the caller moves them off the event loop.
+    A broadcasting consumer needs a fixed `instance_name` to continue where it stopped, which is unique in its
+    directory. RocketMQ's clients, and ours before, have the client id in its place, and so the address of the host: a
+    machine with a new address would begin anew. Such a file is read while there is no other, the newest if there are
+    several.
+
+    A file that is torn or foreign is not taken for an empty one: its consumer would skip what it has not seen. The
+    `.bak` file replaces it, or LocalOffsetsUnreadable is raised. All calls block; the caller moves them off the event
+    loop.
     """
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
-        self.path = directory / _UNSAFE_IN_PATH.sub("_", client_id) / _UNSAFE_IN_PATH.sub("_", group) / "offsets.json"
+        instance = client_id.partition("@")[2] or client_id
+        self._directory = directory
+        self._instance, self._group = (_UNSAFE_IN_PATH.sub("_", name) for name in (instance, group))
+        self._old_place = directory / _UNSAFE_IN_PATH.sub("_", client_id) / self._group / _NAME
+        self.path = directory / self._instance / self._group / _NAME
 
     def load(self) -> dict[MessageQueue, int]:
-        """Return the stored offsets; empty when there is no file. The `.bak` file replaces a torn one."""
-        for path in (self.path, self.path.with_suffix(".json.bak")):
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:
-                continue
-            with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
-                if data.strip():
-                    return _read_table(data)
+        """Return the stored offsets; empty when there is no file. Raises LocalOffsetsUnreadable."""
+        for path in (self.path, self._old_place, *self._old_places()):
+            found = _load(path)
+            if found is not None:
+                return found
         return {}
+
+    def _old_places(self) -> list[Path]:
+        """Return the files under earlier addresses of this host, the newest first."""
+        pattern = f"*@{glob.escape(self._instance)}/{glob.escape(self._group)}/{_NAME}"
+        return sorted(self._directory.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Replace the stored offsets; the previous file stays as `.bak`."""
@@ -101,10 +118,33 @@ class LocalOffsetFile:
         fresh.replace(self.path)
 
 
+def _load(path: Path) -> dict[MessageQueue, int] | None:
+    """Return the offsets in a file or in its backup, None without either. Raises LocalOffsetsUnreadable."""
+    failure: str | None = None
+    for one in (path, path.with_suffix(".json.bak")):
+        try:
+            found = _read_table(one.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            failure = failure or f"{type(error).__name__}: {error}"
+            continue
+        if failure is not None:
+            log.warning("offsets restored from their backup", path=str(path), backup=str(one), error=failure)
+        return found
+    if failure is not None:
+        raise LocalOffsetsUnreadable(str(path), failure)
+    return None
+
+
 def _read_table(data: bytes) -> dict[MessageQueue, int]:
-    """Return the table of an offsets.json. Raises ValueError, TypeError or AttributeError when it has another form."""
+    """Return the table of an offsets.json. Raises ValueError, TypeError, AttributeError or KeyError when it has another
+    form."""
     try:
         table = fastjson.loads(data)["offsetTable"]
     except ProtocolError as error:
         raise ValueError(str(error)) from error
-    return {queue: int(at) for queue, at in table.items() if isinstance(queue, MessageQueue)}
+    for queue, at in table.items():
+        if not isinstance(queue, MessageQueue) or type(at) is not int:
+            raise ValueError(f"{queue!r}: {at!r} is not the offset of a queue")
+    return dict(table)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triomq.client.core.errors import LocalOffsetsUnreadable, MQClientError
 from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
 from triomq.protocol.message_queue import MessageQueue
 
@@ -40,25 +44,77 @@ def test_it_knows_what_changed() -> None:
     assert table.snapshot() == {Q1: 9}
 
 
-def test_the_file_keeps_offsets_where_java_looks_for_them(tmp_path: Path) -> None:
+def test_the_file_keeps_offsets_in_the_form_of_java_whatever_the_address(tmp_path: Path) -> None:
     file = LocalOffsetFile(tmp_path, "10.0.0.1@me", "group")
     assert file.load() == {}
     file.save({Q1: 2, Q0: 1})
-    assert file.path == tmp_path / "10.0.0.1@me" / "group" / "offsets.json"
+    assert file.path == tmp_path / "me" / "group" / "offsets.json"
     text = file.path.read_text()
     assert '"offsetTable"' in text
     assert '{"brokerName":"b","queueId":0,"topic":"T"}:1' in "".join(text.split())
     assert file.load() == {Q0: 1, Q1: 2}
 
 
-def test_a_torn_file_is_replaced_by_the_one_before(tmp_path: Path) -> None:
+TORN = [
+    b"",
+    b'{"offsetTable":{{"bro',
+    b"[]",
+    b"null",
+    b'{"offsetTable":5}',
+    b'{"offsetTable":{"T":5}}',
+    b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:"5"}}',
+    b"\x00" * 50,
+]
+
+
+def test_a_torn_file_is_replaced_by_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = LocalOffsetFile(tmp_path, "c", "../../etc")
     assert tmp_path in file.path.resolve().parents
     file.save({Q0: 1})
     file.save({Q0: 2})
-    for torn in (b"", b'{"offsetTable":{{"bro', b"[]", b"null", b'{"offsetTable":5}'):
+    for torn in TORN:
         file.path.write_bytes(torn)
-        assert file.load() == {Q0: 1}
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert file.load() == {Q0: 1}
+        assert len(caplog.records) == 1 and str(file.path) in caplog.text
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_torn_or_foreign_file_is_no_empty_one(tmp_path: Path, torn: bytes) -> None:
+    file = LocalOffsetFile(tmp_path, "10.0.0.1@me", "group")
+    file.save({Q0: 1})
+    file.path.write_bytes(torn)
+    with pytest.raises(LocalOffsetsUnreadable, match=r"offsets\.json cannot be read") as failed:
+        file.load()
+    assert (failed.value.path, isinstance(failed.value, MQClientError)) == (str(file.path), True)
+    file.path.unlink()
+    assert file.load() == {}
+
+
+def test_a_file_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
+    file = LocalOffsetFile(tmp_path, "10.0.0.1@me", "group")
+    file.path.mkdir(parents=True)  # like a file without permission, also for the superuser
+    with pytest.raises(LocalOffsetsUnreadable, match="IsADirectoryError"):
+        file.load()
+
+
+def test_a_new_address_does_not_begin_anew(tmp_path: Path) -> None:
+    """Earlier versions had the address in the path, and RocketMQ's clients have it."""
+    for number, address in enumerate(["10.0.0.1", "10.0.0.2", "10.0.0.3"]):
+        old = LocalOffsetFile(tmp_path, address, "group")  # no instance: the whole id is the folder
+        path = tmp_path / f"{address}@me" / "group" / "offsets.json"
+        old.path = path
+        old.save({Q0: number})
+        os.utime(path, (1000 + number, 1000 + number))
+    os.utime(tmp_path / "10.0.0.1@me" / "group" / "offsets.json", (5000, 5000))
+    assert LocalOffsetFile(tmp_path, "10.0.0.2@me", "group").load() == {Q0: 1}, "that of the present address"
+    file = LocalOffsetFile(tmp_path, "10.0.0.9@me", "group")
+    assert file.load() == {Q0: 0}, "else the newest"
+    assert LocalOffsetFile(tmp_path, "10.0.0.9@you", "group").load() == {}
+    file.save({Q0: 7})
+    assert LocalOffsetFile(tmp_path, "10.0.0.2@me", "group").load() == {Q0: 7}
+    assert LocalOffsetFile(tmp_path, "10.0.0.1@*", "group").load() == {}, "a name is no pattern"
 
 
 @settings(max_examples=25)  # each one waits for the disk
