@@ -77,8 +77,8 @@ class LocalOffsetFile:
 
     A broadcasting consumer needs a fixed `instance_name` to continue where it stopped, which is unique in its
     directory. RocketMQ's clients, and ours before, have the client id in its place, and so the address of the host: a
-    machine with a new address would lose its place. Such a file is read while there is no other, the newest if there are
-    several.
+    machine with a new address would lose its place. Such a file is read while there is no other, the newest if there
+    are several.
 
     A file that is torn or foreign does not count as empty, or its consumer would skip what it has not seen. The
     `.bak` file replaces it, or LocalOffsetsUnreadable is raised. All calls block; the caller moves them off the event
