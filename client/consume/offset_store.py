@@ -141,8 +141,11 @@ class FileOffsets:
         self._writing = trio.Lock()
 
     async def open(self) -> None:
+        """Raises LocalOffsetsUnreadable."""
         for queue, queue_offset in (await trio.to_thread.run_sync(self._file.load)).items():
             self.table.restore(queue, queue_offset)
+        if self._file.damage is not None:
+            log.warning("offsets restored from their backup", group=self._group, damaged=self._file.damage)
 
     async def read(self, queue: MessageQueue) -> int | None:
         return self.table.get(queue)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from triomq.client.core.errors import LocalOffsetsUnreadable
-from triomq.client.core.log import get_logger
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.errors import ProtocolError
 from triomq.protocol.message_queue import MessageQueue
@@ -63,8 +62,6 @@ class OffsetTable:
         return {queue: at for queue, at in self._offsets.items() if topic is None or queue.topic == topic}
 
 
-log = get_logger("triomq.client.offsets")
-
 _NAME = "offsets.json"
 _UNSAFE_IN_PATH = re.compile(r"[^A-Za-z0-9._#@%-]")
 
@@ -91,14 +88,34 @@ class LocalOffsetFile:
         self._instance, self._group = (_UNSAFE_IN_PATH.sub("_", name) for name in (instance, group))
         self._old_place = directory / _UNSAFE_IN_PATH.sub("_", client_id) / self._group / _NAME
         self.path = directory / self._instance / self._group / _NAME
+        self.damage: str | None = None
+        """What was wrong with the file whose backup `load` has used."""
 
     def load(self) -> dict[MessageQueue, int]:
         """Return the stored offsets; empty when there is no file. Raises LocalOffsetsUnreadable."""
         for path in (self.path, self._old_place, *self._old_places()):
-            found = _load(path)
+            found = self._load(path)
             if found is not None:
                 return found
         return {}
+
+    def _load(self, path: Path) -> dict[MessageQueue, int] | None:
+        """Return the offsets in a file or in its backup, None without either. Raises LocalOffsetsUnreadable."""
+        failure: str | None = None
+        for one in (path, path.with_suffix(".json.bak")):
+            try:
+                found = _read_table(one.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+                failure = failure or f"{type(error).__name__}: {error}"
+                continue
+            if failure is not None:
+                self.damage = f"{path}: {failure}"
+            return found
+        if failure is not None:
+            raise LocalOffsetsUnreadable(str(path), failure)
+        return None
 
     def _old_places(self) -> list[Path]:
         """Return the files under earlier addresses of this host, the newest first."""
@@ -116,25 +133,6 @@ class LocalOffsetFile:
         if self.path.exists():
             self.path.replace(self.path.with_suffix(".json.bak"))
         fresh.replace(self.path)
-
-
-def _load(path: Path) -> dict[MessageQueue, int] | None:
-    """Return the offsets in a file or in its backup, None without either. Raises LocalOffsetsUnreadable."""
-    failure: str | None = None
-    for one in (path, path.with_suffix(".json.bak")):
-        try:
-            found = _read_table(one.read_bytes())
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
-            failure = failure or f"{type(error).__name__}: {error}"
-            continue
-        if failure is not None:
-            log.warning("offsets restored from their backup", path=str(path), backup=str(one), error=failure)
-        return found
-    if failure is not None:
-        raise LocalOffsetsUnreadable(str(path), failure)
-    return None
 
 
 def _read_table(data: bytes) -> dict[MessageQueue, int]:

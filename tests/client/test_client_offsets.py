@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triomq.client.consume.offset_store import FileOffsets
 from triomq.client.core.errors import LocalOffsetsUnreadable, MQClientError
 from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
 from triomq.protocol.message_queue import MessageQueue
@@ -67,17 +68,29 @@ TORN = [
 ]
 
 
-def test_a_torn_file_is_replaced_by_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_file_is_replaced_by_the_one_before(tmp_path: Path) -> None:
     file = LocalOffsetFile(tmp_path, "c", "../../etc")
     assert tmp_path in file.path.resolve().parents
     file.save({Q0: 1})
     file.save({Q0: 2})
     for torn in TORN:
         file.path.write_bytes(torn)
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            assert file.load() == {Q0: 1}
-        assert len(caplog.records) == 1 and str(file.path) in caplog.text
+        assert file.load() == {Q0: 1}
+        assert file.damage is not None and file.damage.startswith(str(file.path))
+
+
+async def test_a_consumer_warns_of_a_damaged_file_by_its_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = LocalOffsetFile(tmp_path, "10.0.0.1@me", "group")
+    file.save({Q0: 1})
+    file.save({Q0: 2})
+    file.path.write_bytes(b"")
+    offsets = FileOffsets(tmp_path, "10.0.0.1@me", "group")
+    with caplog.at_level(logging.WARNING):
+        await offsets.open()
+    assert (await offsets.read(Q0), len(caplog.records)) == (1, 1)
+    assert str(file.path) in caplog.text
 
 
 @pytest.mark.parametrize("torn", TORN)

@@ -112,9 +112,9 @@ def test_a_loop_that_is_asked_twice_at_once_says_so(cluster: FakeCluster) -> Non
     async def main() -> None:
         async with aio.PushConsumer("G", **OPTIONS) as consumer:
             consumer.subscribe("T")
-            first, second = await asyncio.gather(anext(consumer), anext(consumer), return_exceptions=True)
-            assert isinstance(first, MessageExt)
-            assert isinstance(second, ConfigurationError)
+            asked: list[object] = await asyncio.gather(anext(consumer), anext(consumer), return_exceptions=True)
+            assert isinstance(asked[0], MessageExt)
+            assert isinstance(asked[1], ConfigurationError)
 
     asyncio.run(asyncio.wait_for(main(), LIMIT_SECONDS))
 
