@@ -6,6 +6,7 @@ The fast port handles everything but pulls, so that sends never queue behind pul
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from triomq.broker.acl.access_control import AccessControl
@@ -28,6 +29,7 @@ from triomq.broker.processors.runtime import RuntimeProcessor
 from triomq.broker.processors.send_back import SendBackProcessor
 from triomq.broker.processors.topic_admin import TopicAdminProcessor
 from triomq.broker.runtime_info import RuntimeInfo
+from triomq.broker.topic_lives import is_outlived
 from triomq.protocol.codes import RequestCode
 from triomq.remoting.processor_table import FIRST, YIELDS, BeforeHook, Pool, Processor, ProcessorTable
 
@@ -104,7 +106,11 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
         *_rows(
             [
                 OffsetProcessor(
-                    configuration, metadata.offsets, metadata.consumers, store, is_deleted=metadata.topics.is_deleted
+                    configuration,
+                    metadata.offsets,
+                    metadata.consumers,
+                    store,
+                    is_outlived=partial(is_outlived, metadata.topics, store.reading),
                 )
             ],
             pools.consumer,

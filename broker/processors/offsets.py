@@ -37,14 +37,15 @@ class OffsetProcessor:
         store: MessageStore,
         *,
         memory_bytes: int | None = None,
-        is_deleted: Callable[[str], bool] = lambda topic: False,
+        is_outlived: Callable[[str, int, int], bool] = lambda topic, queue_id, queue_offset: False,
     ) -> None:
-        """`memory_bytes` is the physical memory of the machine; without it the operating system is queried."""
+        """`memory_bytes` is the physical memory of the machine; without it the operating system is queried.
+        `is_outlived` returns whether an offset of a queue belongs to an earlier life of its topic (topic_lives.py)."""
         self._configuration = configuration
         self._offsets = offsets
         self._consumers = consumers
         self._store = store
-        self._is_deleted = is_deleted
+        self._is_outlived = is_outlived
         self._memory_bytes = _physical_memory_bytes() if memory_bytes is None else memory_bytes
 
     def processors(self) -> dict[int, Processor]:
@@ -70,10 +71,10 @@ class OffsetProcessor:
         return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
 
     def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle UPDATE_CONSUMER_OFFSET: store the offset without checks. For a deleted topic it means nothing: its
-        consumer does not know yet."""
+        """Handle UPDATE_CONSUMER_OFFSET: store the offset without checks. One of a deleted topic, or of an earlier life
+        of the topic, means nothing: its consumer does not know yet."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
-        if self._is_deleted(header.topic):
+        if self._is_outlived(header.topic, header.queue_id, header.commit_offset):
             return new_response(request)
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return new_response(request)

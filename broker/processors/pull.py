@@ -25,6 +25,7 @@ from triomq.broker.processors.steps import compile_first
 from triomq.broker.put_responses import FAQ
 from triomq.broker.quotas.quotas import Quotas
 from triomq.broker.tables.metadata import Metadata
+from triomq.broker.topic_lives import is_outlived
 from triomq.protocol import permission, sys_flag
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
@@ -102,13 +103,20 @@ class PullProcessor:
         if self.quotas is not None and self._must_wait(connection, request, header, self.quotas):
             return None
         result = self._read(header, message_filter)
-        if header.sys_flag & sys_flag.PULL_COMMIT_OFFSET and not self._is_slave:
-            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._commit(header)
         code = self._code(header, result)
         if code == _PULL_NOT_FOUND and header.sys_flag & sys_flag.PULL_SUSPEND:
             self._hold(connection, request, header, message_filter)
             return None
         return self._response(request, header, group, result, code, connection)
+
+    def _commit(self, header: PullMessageRequestHeader) -> None:
+        """Store the offset that a pull carries, unless it belongs to an earlier life of its topic."""
+        if not header.sys_flag & sys_flag.PULL_COMMIT_OFFSET or self._is_slave:
+            return
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.commit_offset
+        if not is_outlived(self._topics, self._store.reading, topic, queue_id, queue_offset):
+            self._offsets.commit(header.consumer_group, topic, queue_id, queue_offset)
 
     def _hold(
         self,
@@ -135,8 +143,7 @@ class PullProcessor:
         seconds = self._wait_seconds(header)
         if not header.sys_flag & sys_flag.PULL_SUSPEND or not seconds:
             raise quotas.refusal(excess, connection.remote)
-        if header.sys_flag & sys_flag.PULL_COMMIT_OFFSET and not self._is_slave:
-            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._commit(header)
         quotas.delayed(excess)
         deadline = trio.current_time() + seconds
         self.long_polling.delay(connection, request, header, deadline, excess.wait_seconds)
@@ -236,7 +243,15 @@ class PullProcessor:
             self._read_took(header, result, elapsed_ms)
         if result.status is not _FOUND:
             self._stats.get_missed()
+            if result.status is GetStatus.OFFSET_OVERFLOW_BADLY and not self._is_slave:
+                self._begin_anew(header, result)
         return result
+
+    def _begin_anew(self, header: PullMessageRequestHeader, result: GetResult) -> None:
+        """Redirect a consumer of an earlier life of the topic to the first message of this one. RocketMQ redirects it
+        to the end, behind messages that it never got."""
+        if self._topics.was_made_again(header.topic):
+            result.next_begin_offset = result.min_offset
 
     def _read_took(self, header: PullMessageRequestHeader, result: GetResult, elapsed_ms: int) -> None:
         self._pace.get_took(elapsed_ms)

@@ -5,8 +5,9 @@ Changes go to topics.json in the background; `data_version` tells NameServers an
 the event loop touches it. It sends nothing: it calls `on_change` for each changed topic, in the step that creates the
 new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
 created by use, so that they are registered soon. Processors of administrators' requests wait for the registration. It
-calls `on_made_again` before a topic that it deleted comes into being again; the file keeps the names of deleted topics
-(`deletedTopics`, which RocketMQ ignores). One that is there, too, is being deleted (topic_deletion.py).
+calls `on_made_again` before a topic that it deleted comes into being again. The file keeps the names of deleted topics
+(`deletedTopics`) and of those that were made again (`topicsMadeAgain`); RocketMQ ignores both. A deleted one that is
+there, too, is being deleted (topic_deletion.py).
 
 Limits: `max_topics`, and `max_table_bytes` of the table as it is sent: a registration or a slave's fetch carries all
 topics in one frame of 16 MiB at most, and a broker whose frame is larger disappears from its NameServers. A table that
@@ -58,6 +59,7 @@ class StoredTopics(TopicConfigSerializeWrapper, frozen=True, kw_only=True):
     """The content of topics.json."""
 
     deleted_topics: list[str] = []
+    topics_made_again: list[str] = []
 
 
 class TopicTable(KeptTable):
@@ -92,6 +94,7 @@ class TopicTable(KeptTable):
         self.on_made_again: Callable[[str], None] | None = None
         self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new topic
         self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
+        self._made_again: deque[str] = deque(maxlen=MAX_DELETED)
         self._leaving: set[str] = set()
         self._topics: dict[str, TopicConfig] = {}
         for topic in built_in:
@@ -232,6 +235,10 @@ class TopicTable(KeptTable):
         """Return the topics that were deleted and not made again since, as far as they are remembered."""
         return [topic for topic in self._deleted if topic not in self._topics]
 
+    def was_made_again(self, topic: str) -> bool:
+        """Return whether the topic was ever deleted and made again, as far as that is remembered."""
+        return topic in self._made_again
+
     def being_deleted(self) -> list[str]:
         """Return the topics whose deletion has begun."""
         return [topic for topic in self._deleted if topic in self._topics]
@@ -304,6 +311,7 @@ class TopicTable(KeptTable):
         for config in wrapper.topic_config_table.values():
             self._put(config)
         self._deleted.extend(wrapper.deleted_topics)
+        self._made_again.extend(wrapper.topics_made_again)
         self.data_version = wrapper.data_version
         log.info("topics loaded", topics=len(self._topics))
         if self.sent_bytes > self._max_table_bytes():
@@ -324,6 +332,8 @@ class TopicTable(KeptTable):
         """Tell of a topic that is made again. Clients may use the offsets of a topic before its first life begins."""
         if topic in self._deleted and topic not in self._topics:
             self._deleted.remove(topic)
+            if topic not in self._made_again:
+                self._made_again.append(topic)
             if self.on_made_again is not None:
                 self.on_made_again(topic)
 
@@ -333,8 +343,9 @@ class TopicTable(KeptTable):
 
     def _pieces(self) -> list[bytes]:
         pieces = super()._pieces()
-        if self._deleted:
-            pieces[0] = b'{\n\t"deletedTopics":%b,%b' % (dumps(list(self._deleted)), pieces[0][1:])
+        for name, topics in ((b"topicsMadeAgain", self._made_again), (b"deletedTopics", self._deleted)):
+            if topics:
+                pieces[0] = b'{\n\t"%b":%b,%b' % (name, dumps(list(topics)), pieces[0][1:])
         return pieces
 
     def _check_leaving(self, topic: str) -> None:
