@@ -34,7 +34,8 @@ class AssignedQueue:
     tasks share it.
 
     `next_offset`: queue offset of the next pull. `scope`: cancelling it ends the tasks of this queue. `busy`: number of
-    listener calls in progress.
+    listener calls in progress. `topic_gone`: the broker has no such topic any more, so what it will have under this
+    name begins anew, once what was pulled before is consumed.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class AssignedQueue:
         "queue",
         "scope",
         "state",
+        "topic_gone",
         "window",
     )
 
@@ -58,6 +60,7 @@ class AssignedQueue:
         self.busy = 0
         self.state = QueueState.HELD
         self.paused = False
+        self.topic_gone = False
         self.last_pull_error: str | None = None
         self._changed = trio.Event()
         self._is_awaited = False

@@ -25,6 +25,7 @@ from triomq.client.consume.pull_loop import PullLoop, PullOwner
 from triomq.client.consume.pulling import Puller
 from triomq.client.consume.rebalance import Holder, Rebalancer
 from triomq.client.consume.running_info import ConsumerFacts, describe
+from triomq.client.core import requests
 from triomq.client.core.allocation import Averagely, Strategy
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
@@ -292,6 +293,21 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         if stored is not None:
             return stored
         return await begin_offset(self._client, queue, self._settings.consume_from, self._settings.consume_from_time)
+
+    async def begin_anew(self, assigned: AssignedQueue) -> None:
+        """Continue at the group's stored offset, which ended with the topic; in memory there must be none that a later
+        round would store for a topic of the same name."""
+        queue = assigned.queue
+        assigned.window.begin_anew()
+        if self.is_broadcasting:
+            address = await self._client.master_of(queue.broker_name, queue.topic)
+            if await self._client.call(address, requests.max_offset(queue)) == 0:
+                self._offsets.table.update(queue, 0)
+                assigned.next_offset = 0
+            return
+        self._offsets.table.remove(queue)
+        assigned.next_offset = await self._offsets.read(queue) or 0
+        log.info("the topic was deleted; its queue begins anew", queue=str(queue), next=assigned.next_offset)
 
     def opened(self, assigned: AssignedQueue) -> None:
         self.start_soon(self._run_queue, assigned)

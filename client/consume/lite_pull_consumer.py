@@ -342,8 +342,14 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
 
     async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
         self._positions[assigned.queue] = next_offset
+        self._uncounted.pop(assigned.queue, None)
         self._offsets.table.update(assigned.queue, next_offset)
         self._rebalancer.reopen(assigned.queue, next_offset)
+
+    async def begin_anew(self, assigned: AssignedQueue) -> None:
+        self._positions.pop(assigned.queue, None)
+        self._uncounted.pop(assigned.queue, None)
+        await super().begin_anew(assigned)
 
     # Inside.
 

@@ -55,6 +55,9 @@ class PullOwner(Protocol):
     async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
         """Continue at another offset: the broker has no message at ours."""
 
+    async def begin_anew(self, assigned: AssignedQueue) -> None:
+        """Forget the position in a queue whose topic was deleted. Raises MQClientError."""
+
     def pulled(self, topic: str, cost_ms: int, count: int) -> None:
         """Count messages in the statistics."""
 
@@ -90,7 +93,6 @@ class PullLoop:
                 continue
             try:
                 pause_seconds = await self._once(assigned)
-                assigned.last_pull_error = None
             except (MQClientError, ProtocolError) as error:
                 pause_seconds = await self._after_error(assigned, error)
             if pause_seconds > 0:
@@ -101,6 +103,8 @@ class PullLoop:
         owner, rules = self._owner, self._rules
         if owner.is_paused or not assigned.may_run:
             return PAUSED_SECONDS
+        if assigned.topic_gone and (len(assigned.window) or assigned.busy):
+            return FULL_SECONDS
         if owner.is_ordered and not owner.is_broadcasting and not assigned.window.locked:
             return UNLOCKED_SECONDS
         span = None if owner.is_ordered else rules.max_span
@@ -113,6 +117,10 @@ class PullLoop:
     async def _once(self, assigned: AssignedQueue) -> float:
         """Pull once and process the result; return the pause before the next pull, in seconds."""
         queue = assigned.queue
+        if assigned.topic_gone:
+            await self._owner.begin_anew(assigned)
+            assigned.topic_gone = False
+            return ERROR_SECONDS
         subscription = self._owner.subscription_of(queue.topic)
         if subscription is None:
             return PAUSED_SECONDS
@@ -127,6 +135,7 @@ class PullLoop:
             timeout_seconds=self._rules.pull_timeout_seconds,
             send_expression=self._rules.send_expression,
         )
+        assigned.last_pull_error = None
         if assigned.dropped:
             return 0
         if result.messages:
@@ -159,6 +168,9 @@ class PullLoop:
         if assigned.last_pull_error != str(error):
             report(log, "pull failed; continuing", error, queue=str(assigned.queue))
             assigned.last_pull_error = str(error)
+        if self._tells_of_deletion(assigned, error):
+            assigned.topic_gone = True
+            return 0
         try:
             if isinstance(error, BrokerRefused) and error.code in NOT_REGISTERED:
                 await self._client.heartbeat_one(error.address)
@@ -168,3 +180,14 @@ class PullLoop:
         except MQClientError as second:
             log.debug("recovery from a failed pull failed", queue=str(assigned.queue), error=str(second))
         return ERROR_SECONDS
+
+    def _tells_of_deletion(self, assigned: AssignedQueue, error: Exception) -> bool:
+        """Return whether this refusal of a pull says that the position means nothing any more. A slave may only not
+        know the topic yet."""
+        return (
+            isinstance(error, BrokerRefused)
+            and error.code == ResponseCode.TOPIC_NOT_EXIST
+            and error.address == self._client.routes.master(assigned.queue.broker_name)
+            and assigned.next_offset > 0
+            and not assigned.topic_gone
+        )

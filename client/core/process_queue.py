@@ -154,6 +154,11 @@ class ProcessQueue:
         self.started_ms.clear()
         self.cached_bytes = 0
 
+    def begin_anew(self) -> None:
+        """Forget also what was put: other messages have the same queue offsets now."""
+        self.clear()
+        self.next_after_pulled = 0
+
     def drop(self) -> None:
         """Forget everything: the queue now belongs to another member, or its offset was reset. Nothing of it may be
         committed."""

@@ -15,6 +15,7 @@ from triomq.broker.tables.topics import TopicTable
 from triomq.store.message_store import MessageStore
 from triomq.store.upkeep.administration import Upkeep
 
+PULL_OFFSET_MOVED = 21
 QUERY_NOT_FOUND = 22
 
 
@@ -55,6 +56,52 @@ async def test_offsets_end_with_their_topic(tmp_path: Path, made_by: str) -> Non
         assert await offset_of(broker, "G") == 1, "a change of its settings does not make it anew"
 
 
+async def made_again(broker: WholeBroker, old: int, new: int) -> None:
+    """Delete a topic of `old` messages and make it again, with `new` ones."""
+    await broker.create_topic("T")
+    for _ in range(old):
+        assert (await broker.send("T")).code == 0
+    assert (await broker.ask(215, {"topic": "T"})).code == 0
+    await broker.create_topic("T")
+    for _ in range(new):
+        assert (await broker.send("T", b"new")).code == 0
+
+
+async def test_a_consumer_of_an_earlier_life_goes_on_at_the_first_message(tmp_path: Path) -> None:
+    """It did not pull meanwhile: its position is all that it says. RocketMQ redirects it to the end."""
+    async with whole_broker(tmp_path) as broker:
+        await made_again(broker, old=10, new=3)
+        found = await broker.pull("T", queueOffset=10)
+        assert (found.code, (found.ext_fields or {})["nextBeginOffset"]) == (PULL_OFFSET_MOVED, "0")
+    async with whole_broker(tmp_path) as broker:  # the consumer outlives the broker
+        found = await broker.pull("T", queueOffset=10)
+        assert (found.code, (found.ext_fields or {})["nextBeginOffset"]) == (PULL_OFFSET_MOVED, "0")
+        await broker.create_topic("Once")
+        assert (await broker.send("Once")).code == 0
+        found = await broker.pull("Once", queueOffset=10)
+        assert (found.code, (found.ext_fields or {})["nextBeginOffset"]) == (PULL_OFFSET_MOVED, "1"), "as in RocketMQ"
+
+
+@pytest.mark.parametrize("way", ["an update", "a pull"])
+async def test_an_offset_of_an_earlier_life_is_not_stored(tmp_path: Path, way: str) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await made_again(broker, old=10, new=3)
+
+        async def commit_by(offset: int) -> None:
+            if way == "an update":
+                await commit(broker, "G", offset)
+            else:
+                await broker.pull("T", queueOffset=offset, commitOffset=offset, sysFlag=1 | 4)
+
+        await commit_by(10)
+        assert await offset_of(broker, "G") in (None, 0)
+        for offset in (2, 3, 1):
+            await commit_by(offset)
+            assert await offset_of(broker, "G") == offset
+        await commit_by(10)
+        assert await offset_of(broker, "G") == 1
+
+
 async def test_of_two_that_make_a_topic_at_once_the_second_removes_nothing(tmp_path: Path) -> None:
     async with whole_broker(tmp_path) as broker:
         made = trio.Event()
@@ -81,6 +128,8 @@ async def test_offsets_that_are_there_before_the_first_life_of_a_topic_stay(tmp_
         await commit(broker, "G", 2)
         await broker.create_topic("T")
         assert await offset_of(broker, "G") in (None, 0), "its second life begins empty"
+        for _ in range(3):
+            assert (await broker.send("T")).code == 0
         await commit(broker, "G", 3)
         await broker.create_topic("T", queues=4)
         assert await offset_of(broker, "G") == 3
