@@ -1,6 +1,6 @@
 """The lives of a topic that was deleted and made again, as consumers see them.
 
-A consumer that did not notice goes on with a position of the earlier life. Beyond the end of a queue such a position
+A consumer that did not notice continues with a position of the earlier life. Beyond the end of a queue such a position
 is known for what it is; within the queue no request tells one from the other.
 """
 
@@ -11,7 +11,7 @@ from triomq.store.reading import Reading
 
 
 def is_outlived(topics: TopicTable, reading: Reading, topic: str, queue_id: int, queue_offset: int) -> bool:
-    """Return whether the position of a consumer is one of an earlier life of the topic, as far as can be told."""
+    """Return whether the position of a consumer is one of an earlier life of the topic, as far as requests show it."""
     if topics.is_deleted(topic):
         return True
     return queue_offset > reading.max_offset(topic, queue_id) and topics.was_made_again(topic)

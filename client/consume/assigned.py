@@ -35,7 +35,7 @@ class AssignedQueue:
 
     `next_offset`: queue offset of the next pull. `scope`: cancelling it ends the tasks of this queue. `busy`: number of
     listener calls in progress. `topic_gone`: the broker has no such topic any more, so what it will have under this
-    name begins anew, once what was pulled before is consumed.
+    name starts again at its first offset, once what was pulled before is consumed.
     """
 
     __slots__ = (

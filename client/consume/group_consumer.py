@@ -307,7 +307,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
             return
         self._offsets.table.remove(queue)
         assigned.next_offset = await self._offsets.read(queue) or 0
-        log.info("the topic was deleted; its queue begins anew", queue=str(queue), next=assigned.next_offset)
+        log.info("the topic was deleted; its queue starts again", queue=str(queue), next=assigned.next_offset)
 
     def opened(self, assigned: AssignedQueue) -> None:
         self.start_soon(self._run_queue, assigned)

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again under a live consumer: it goes on with the first message of the new one."""
+"""A topic that is deleted and made again under a live consumer: it continues with the first message of the new one."""
 
 from __future__ import annotations
 
