@@ -53,9 +53,10 @@ _pass_records: Final = fast_path("pass_records", __name__.rpartition(".")[0])
 
 
 class Collecting:
-    """`written_from` is the log offset from which on this process wrote all records."""
+    """`written_from` is the log offset from which on this process wrote all records. `damaged_count` is how often an
+    entry of a queue led to no valid record, the same one several times in a row counting once."""
 
-    __slots__ = ("_log", "_recent_bytes", "_settings", "_unsound_at", "written_from")
+    __slots__ = ("_log", "_recent_bytes", "_settings", "_unsound_at", "damaged_count", "written_from")
 
     def __init__(self, contents: Contents, settings: LiveSettings) -> None:
         self._log = contents.log
@@ -65,6 +66,7 @@ class Collecting:
         self._recent_bytes = memory_bytes * settings.now.access_message_in_memory_max_ratio_percent // 100
         self.written_from = 0
         self._unsound_at = -1
+        self.damaged_count = 0
 
     def collect(self, result: GetResult, queue: ConsumeQueue, entries: bytes, max_count: int) -> None:
         """Add the records of the entries to `result` until it is full, and set its other fields."""
@@ -254,6 +256,8 @@ class Collecting:
     def _tell_unsound(self, physical_offset: int, reason: str, queue: ConsumeQueue | None) -> None:
         if physical_offset != self._unsound_at:
             self._unsound_at = physical_offset
+            if queue is not None:  # else the offset may be any that a client asked for
+                self.damaged_count += 1
             log.error("message damaged on disk, skipped", physical_offset=physical_offset, reason=reason,
                       topic=queue.topic if queue is not None else None)  # fmt: skip
 

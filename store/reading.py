@@ -51,6 +51,11 @@ class Reading:
         is_lost = _is_rollback(data) and LOST_TOPIC in data
         return data if not is_lost and self._collecting.is_sound(data, physical_offset) else None
 
+    @property
+    def damaged_count(self) -> int:
+        """How often an entry of a queue led to no valid record since the start: see Collecting."""
+        return self._collecting.damaged_count
+
     def last_record(self) -> bytes | None:
         """Return the last record of the log, or None if that is in no queue. Looks at all queues."""
         newest = self._queues.newest_entry()

@@ -104,17 +104,36 @@ class OwnFigures:
             "Store time of the oldest message, seconds since 1970.",
             one(oldest_ms / 1000) if oldest_ms >= 0 else [],
         )
+        yield from self._losses()
+        stats = self._parts.serving.tables.stats
+        yield counter("triomq_messages_stored_total", "Messages stored, from any source.", one(stats.stored_total))
+        yield counter("triomq_stored_bytes_total", "Their bytes.", one(stats.stored_size_total_bytes))
+        yield counter("triomq_messages_read_total", "Messages read from queues.", one(stats.read_total))
+        yield counter("triomq_puts_failed_total", "Messages that the store refused.", one(stats.put_failed_times))
+
+    def _losses(self) -> Iterator[Family]:
+        store = self._parts.serving.store
+        yield counter(
+            "triomq_store_deleted_files_total",
+            "Files of the log that retention deleted, by reason.",
+            [(labels(reason=reason), count) for reason, count in store.upkeep.deleted_files.items()],
+        )
+        report = store.recovery_report
+        damaged = {
+            "recovery": len(report.damages) if report is not None else 0,
+            "reading": store.reading.damaged_count,
+        }
+        yield counter(
+            "triomq_store_damaged_records_total",
+            "Damaged ranges that recovery took out of the log, and damaged messages that reads of queues skipped.",
+            [(labels(where=where), count) for where, count in damaged.items()],
+        )
         counts = self._parts.serving.undeliverable.counts
         yield counter(
             "triomq_undeliverable_messages_total",
             "Delayed and half messages that cannot be stored where they belong, or cannot be read.",
             [(labels(source=source), count) for source, count in counts.items()],
         )
-        stats = self._parts.serving.tables.stats
-        yield counter("triomq_messages_stored_total", "Messages stored, from any source.", one(stats.stored_total))
-        yield counter("triomq_stored_bytes_total", "Their bytes.", one(stats.stored_size_total_bytes))
-        yield counter("triomq_messages_read_total", "Messages read from queues.", one(stats.read_total))
-        yield counter("triomq_puts_failed_total", "Messages that the store refused.", one(stats.put_failed_times))
 
     def _sizes(self) -> Samples:
         reading = self._parts.serving.store.reading

@@ -7,7 +7,7 @@ records behind it (deletion_record.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -85,6 +85,12 @@ class Upkeep:
     def delete_files_now(self) -> None:
         """Start the cleaner immediately, regardless of deleteWhen (DELETE_EXPIRED_COMMITLOG)."""
         self._retention.ask()
+
+    @property
+    def deleted_files(self) -> Mapping[str, int]:
+        """Reason -> log files that retention has deleted since the start: `expired`, `asked` (expired, and deleted by a
+        manual request), `disk_full`, `max_store_bytes`."""
+        return self._retention.deleted_files
 
     def seconds_to_next_deletion(self) -> float:
         """Return the seconds to the next deletion while retention is deleting, or inf while it waits for its hour."""

@@ -1,10 +1,11 @@
 """Deleting old files, and refusing messages while the disk is nearly full (CleanCommitLogService,
 CleanConsumeQueueService).
 
-Holds the number of requested manual runs, and the file that could not be deleted; QueueTable.cleaned_start is the log
-start up to which queues were cleaned. Log files are deleted oldest first, and never the last one. Then the queue and
-index files that point only below the log's start are deleted. With archiveBeforeDelete, a log file that is not wholly
-below the archive mark stays, whatever the reason to delete it, and so do the files after it.
+Holds the number of requested manual runs, the file that could not be deleted, and how many log files were deleted and
+why; QueueTable.cleaned_start is the log start up to which queues were cleaned. Log files are deleted oldest first, and
+never the last one. Then the queue and index files that point only below the log's start are deleted. With
+archiveBeforeDelete, a log file that is not wholly below the archive mark stays, whatever the reason to delete it, and
+so do the files after it.
 
 Readers are safe: reads copy, and all of this runs in the store's own thread. Only the unlinks, which may take long, run
 in a worker thread. A file that cannot be unlinked is retried after redeleteHangedFileInterval. Until it is gone,
@@ -38,6 +39,8 @@ DISK_CHECK_SECONDS = 10.0
 FILES_PER_RUN = 10
 MANUAL_RUNS = 20
 _HOUR_MS = 3_600_000
+_COUNTED_AS = {"expired": "expired", "disk nearly full": "disk_full", "maxStoreBytes": "max_store_bytes"}
+_ASKED = "asked"
 _QUEUES_PER_TURN = 200
 
 
@@ -59,6 +62,7 @@ class Retention:
         "_settings",
         "_wake",
         "_was_busy",
+        "deleted_files",
     )
 
     def __init__(
@@ -82,7 +86,9 @@ class Retention:
         self._offload = offload
         self._archived_until = archived_until or self._read_mark
         self._manual_runs = 0
-        self._hung: str | None = None  # no longer in its sequence, but still on the disk
+        # No longer in its sequence, but still on the disk; and what it counts as once it is deleted.
+        self._hung: tuple[str, str | None] | None = None
+        self.deleted_files = dict.fromkeys([*_COUNTED_AS.values(), _ASKED], 0)
         self._redelete_at = 0.0
         self._wake = trio.Event()
         self._next_run = 0.0
@@ -153,8 +159,8 @@ class Retention:
         if self._hung is not None:
             if trio.current_time() < self._redelete_at:
                 return 0
-            await self._unlink(self._hung)
-            log.info("file that could not be deleted before is deleted", path=self._hung)
+            await self._unlink(*self._hung)
+            log.info("file that could not be deleted before is deleted", path=self._hung[0])
             self._hung = None
         gone = await self._clean_log()
         start = self._log.min_offset
@@ -178,6 +184,7 @@ class Retention:
     async def _clean_log(self) -> int:
         settings = self._settings.now
         usage = self.usage_ratio()
+        is_asked = self._manual_runs > 0
         is_time = self._is_time(usage)
         is_forced = usage > settings.disk_space_clean_forcibly_ratio and settings.clean_file_forcibly_enable
         gone = rested = 0
@@ -197,7 +204,7 @@ class Retention:
             log.info("commit log file deleted", path=file.path, reason=reason)
             self._was_busy = True
             self._next_run = trio.current_time() + settings.delete_commit_log_files_interval_ms / 1000
-            await self._unlink(file.path)
+            await self._unlink(file.path, _ASKED if is_asked and reason == "expired" else _COUNTED_AS.get(reason))
             gone += 1
         return gone
 
@@ -277,16 +284,19 @@ class Retention:
             await self._unlink(file.path)
             await trio.sleep(pause)
 
-    async def _unlink(self, path: str) -> None:
+    async def _unlink(self, path: str, counted_as: str | None = None) -> None:
+        """Delete a file, and count it for that reason if there is one. A file that is gone already does not count."""
         try:
             with trio.CancelScope(shield=True):
                 await self._offload(self._files.unlink, path)
         except FileNotFoundError:
             return
         except OSError:
-            self._hung = path
+            self._hung = path, counted_as
             self._redelete_at = trio.current_time() + self._settings.now.redelete_hung_file_interval_ms / 1000
             raise
+        if counted_as is not None:
+            self.deleted_files[counted_as] += 1
 
 
 def _is_below(queue: ConsumeQueue, log_start: int) -> bool:

@@ -69,7 +69,31 @@ async def test_what_has_not_been_counted_yet_is_0_from_the_start(tmp_path: Path)
             assert scrape.value("triomq_request_errors_total", **labels) == 0
         for family in ("rocketmq_producer_offset", "rocketmq_group_diff", "rocketmq_messages_in_total"):
             assert scrape.value("triomq_series_dropped_total", family=family) == 0
+        for reason in ("expired", "asked", "disk_full", "max_store_bytes"):
+            assert scrape.value("triomq_store_deleted_files_total", reason=reason) == 0
+        for where in ("recovery", "reading"):
+            assert scrape.value("triomq_store_damaged_records_total", where=where) == 0
         assert 0 < scrape.value("triomq_scrape_duration_seconds") < 10
+
+
+async def test_damaged_messages_and_deleted_files_of_the_store_are_counted(tmp_path: Path) -> None:
+    sizes = {"mappedFileSizeCommitLog": "4096", "fileReservedTime": "0"}
+    async with whole_broker(tmp_path, **sizes) as broker:
+        await broker.create_topic("T", queues=1)
+        for _ in range(20):
+            assert (await broker.send("T", queueId=0, body=bytes(300))).code == 0
+    path = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])  # in the body of the first message
+    async with watched(tmp_path, **sizes) as it:
+        assert (await it.broker.pull("T")).code == 0
+        assert (await it.scrape()).value("triomq_store_damaged_records_total", where="reading") == 1
+        files = (await it.scrape()).value("triomq_store_files", part="commitlog")
+        assert files > 1
+        assert (await it.broker.ask(329, {})).code == 0
+        with trio.fail_after(30):
+            while (await it.scrape()).value("triomq_store_deleted_files_total", reason="asked") != files - 1:
+                pass  # all but the last
 
 
 async def test_both_formats_are_strictly_right_and_say_the_same(tmp_path: Path) -> None:

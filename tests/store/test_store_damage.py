@@ -176,7 +176,10 @@ async def test_a_size_that_leaves_no_room_for_the_fields(tmp_path: Path) -> None
         file.write((20).to_bytes(4, "big"))
     store = await open_store(tmp_path)
     assert store.reading.record_at(place) is None
+    assert store.reading.record_at(written.places[4] + 1) is None
+    assert store.reading.damaged_count == 0, "an offset that a client asks for shows no damage"
     assert check_only_own(store, written) == written.count - 1
+    assert store.reading.damaged_count == 1
     await store.close()
 
 

@@ -51,6 +51,13 @@ def log_files(root: Path) -> list[int]:
     return sorted(int(path.name) for path in (root / "commitlog").iterdir())
 
 
+def counted(store: MessageStore) -> dict[str, int]:
+    """Return reason -> deleted log files, without the reasons that had none."""
+    counts = store.upkeep.deleted_files
+    assert set(counts) == {"expired", "asked", "disk_full", "max_store_bytes"}
+    return {reason: count for reason, count in counts.items() if count}
+
+
 def check_consistent(store: MessageStore) -> None:
     """Check that queues and index point to existing records, from the first message on."""
     start = store.reading.min_physical_offset
@@ -86,6 +93,7 @@ async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: tr
     recently_ns = clock.now_ms * 1_000_000
     os.utime(tmp_path / "commitlog" / f"{before[4]:020d}", ns=(recently_ns, recently_ns))  # it and those after it stay
     assert await store._retention.clean() == 4
+    assert counted(store) == {"expired": 4}
     assert log_files(tmp_path) == before[4:]
     assert store.reading.min_physical_offset == before[4]
     check_consistent(store)
@@ -156,11 +164,14 @@ async def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other(
         assert await store._retention.clean() == 0  # not before its time
         assert log_files(tmp_path) == before
         assert store.reading.min_physical_offset == before[1]
+        assert counted(store) == {}, "it is still there"
         await trio.sleep(59.99)
         assert await store._retention.clean() == 0
         await trio.sleep(0.02)
-    assert await store._retention.clean() > 0
+    gone = await store._retention.clean()
+    assert gone > 0
     assert before[0] not in log_files(tmp_path)
+    assert counted(store) == {"asked": gone + 1}, "the first file counts, too"
     check_consistent(store)
     await store.close()
 
@@ -175,6 +186,7 @@ async def test_a_filling_disk(
     files.ratio = ratio
     clock.now_ms += HOUR_MS
     assert await store._retention.clean() == gone
+    assert counted(store) == ({"disk_full" if ratio > 0.85 else "expired": gone} if gone else {})
     await store.close()
 
 
@@ -198,7 +210,8 @@ async def test_a_full_disk_refuses_puts(tmp_path: Path, autojump_clock: trio.tes
 async def test_a_limit_for_the_whole_log(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     store = await filled(tmp_path, WallClock(NOON_MS), DiskFiles(), max_store_bytes=3 * 4096)
     end = store.reading.max_physical_offset
-    assert await store._retention.clean() > 0
+    gone = await store._retention.clean()
+    assert counted(store) == {"max_store_bytes": gone}
     assert end - store.reading.min_physical_offset <= 3 * 4096
     check_consistent(store)
     await store.close()
