@@ -23,6 +23,10 @@ EXCUSED = Excused(
         ("torn batch", "code"): "MESSAGE_ILLEGAL",
         ("SEND_* batch='TRUE'", "code"): "MESSAGE_ILLEGAL",
         ("SEND_* m='TRUE'", "code"): "MESSAGE_ILLEGAL",
+        # The offset of a time is that of the first message stored at or after it, or the end, as in RocketMQ 5.
+        ("search 'DiffOffset' 0 later", "fields.offset"): "the end, not the last message",
+        ("search 'DiffOffset' 0 4611686018427387904", "fields.offset"): "the end, not the last message",
+        ("system topics", "body.topicList"): "TrioMQ has a topic for what cannot be delivered",
         # A request without these names would lock, register or create something without a name.
         ("lock 41 b'{*", "*"): "TrioMQ requires a group for a lock",
         ("heartbeat: empty*", "*"): "TrioMQ refuses a heartbeat without clientID",
@@ -721,6 +725,20 @@ def test_transactions(converse: Converse) -> None:
         link.call("halves after", 11, pull_fields("RMQ_SYS_TRANS_HALF_TOPIC", "DiffTxG"))
 
 
+LEVELLED: list[int] = []
+"""The bytes by which Apache's messages were made larger."""
+
+
+def level_logs(link: Link, topic: str) -> None:
+    """Let both logs end at the same offset again: the deletion of a topic is a record in ours."""
+    there = send(link, topic, compare=False).physical_offset
+    gap = there.ours - there.theirs
+    assert gap > 0
+    both = link.ask(10, send_fields(topic), Each(b"", b"x" * gap))
+    assert both is not None and both.code == 0
+    LEVELLED.append(gap)
+
+
 def test_topic_administration(converse: Converse) -> None:
     with converse() as talk:
         link = talk.connect()
@@ -762,6 +780,7 @@ def test_topic_administration(converse: Converse) -> None:
         link.call("it is dispatched", 30, {"topic": "DiffTopic", "queueId": 1})
         for name in ("DiffTopic", "DiffTopicNone", "", "a b", "TBW102", "x" * 128, "rmq_sys_x"):
             link.call(f"delete {name[:10]!r} {len(name)}", 215, {"topic": name})
+        level_logs(link, "DiffTopicMulti")
         link.call("pull what is deleted", 11, pull_fields("DiffTopic", "DiffTopicG", queueId=1))
         send(link, "DiffTopic", label="send to what was deleted", queueId=1, defaultTopicQueueNums=2)
         link.call("pull it again", 11, pull_fields("DiffTopic", "DiffTopicG", queueId=1))
@@ -938,6 +957,9 @@ MOVING = (
 def runtime(link: Link) -> None:
     ours, theirs = (reply.json()["table"] for reply in link.ask_both(28))
     assert set(OF_OUR_OWN) <= ours.keys()
+    total = int(theirs["putMessageSizeTotal"]) - sum(LEVELLED)
+    theirs["putMessageSizeTotal"] = str(total)
+    theirs["putMessageAverageSize"] = str(total / int(theirs["putMessageTimesTotal"]))
     assert {key.partition("_/")[0] for key in ours} - set(OF_OUR_OWN) == {key.partition("_/")[0] for key in theirs}
     differing = {key: (ours[key], theirs[key]) for key in ours if key in theirs and ours[key] != theirs[key]}
     moved = {key: pair for key, pair in differing.items() if key.partition("_/")[0] not in MOVING}
