@@ -108,6 +108,9 @@ async def test_everything_over_tls(apache: Cluster) -> None:
             assert (await consumer.__anext__()).body == b"x" * 100_000
         # The server's certificate is self-signed, so a context that checks certificates must refuse it.
         strict = ssl.create_default_context()
-        async with Producer(fresh("P"), name_server=apache.name_server, tls=strict) as producer:
+        # A send waits so long for a name server that it can use.
+        async with Producer(
+            fresh("P"), name_server=apache.name_server, tls=strict, send_timeout_seconds=3.0
+        ) as producer:
             with pytest.raises(NameServersUnreachable):
                 await producer.send(Message(topic, b"m"))
