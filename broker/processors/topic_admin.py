@@ -29,7 +29,7 @@ from triomq.protocol.headers.topic import (
     GetTopicStatsInfoRequestHeader,
 )
 from triomq.protocol.message_queue import MessageQueue
-from triomq.protocol.system_topics import check_not_system_topic, check_topic_name
+from triomq.protocol.system_topics import UNDELIVERABLE_TOPIC, check_not_system_topic, check_topic_name
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 from triomq.store.config import BrokerRole
@@ -156,8 +156,8 @@ class TopicAdminProcessor:
         return new_response(request, body=TopicStatsTable(offset_table=table).encode())
 
     def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
-        return new_response(request, body=TopicList(topic_list=sorted(self._topics.system_topics)).encode())
+        """Handle GET_SYSTEM_TOPIC_LIST_FROM_BROKER. The dead letter topic of our own is left out: operators read it."""
+        return new_response(request, body=TopicList(topic_list=sorted(self._topics.system_topics - {UNDELIVERABLE_TOPIC})).encode())
 
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CLEAN_EXPIRED_CONSUMEQUEUE."""

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from triomq.broker.tables.table_file import NotWritten
 from triomq.store.disk.files import Files
 from triomq.store.disk.json_config import JsonFile
 
@@ -32,7 +33,7 @@ class StoredFile:
     def save_pieces(self, pieces: Sequence[bytes]) -> None:
         """Do the same with an encoded text in pieces."""
         if self._is_broken is not None and self._is_broken():
-            raise OSError(errno.EIO, "not written, since the store has failed; restart the broker", self._path)
+            raise NotWritten(errno.EIO, "not written, since the store has failed; restart the broker", self._path)
         JsonFile(self._files, self._path, _check_whole).save(*pieces)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 import trio
 
-from triomq.broker.tables.table_file import TableFile
+from triomq.broker.tables.table_file import NotWritten, TableFile
 
 log = structlog.get_logger("triomq.broker.tables")
 
@@ -137,7 +137,8 @@ class WriteBehind:
                 try:
                     await self.save_offloaded(offload)
                 except OSError as error:
-                    log.error("table not written; the next write tries again", reason=str(error))
+                    if not isinstance(error, NotWritten):
+                        log.error("table not written; the next write tries again", reason=str(error))
                     self._error = error
                 self._attempted.set()
                 self._attempted = trio.Event()
@@ -153,5 +154,7 @@ class WriteBehind:
             self._attempted.set()
             try:
                 self.save()
+            except NotWritten:
+                pass
             except OSError as error:
                 log.error("table not written at shutdown", reason=str(error))

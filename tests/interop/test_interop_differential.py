@@ -26,7 +26,6 @@ EXCUSED = Excused(
         # The offset of a time is that of the first message stored at or after it, or the end, as in RocketMQ 5.
         ("search 'DiffOffset' 0 later", "fields.offset"): "the end, not the last message",
         ("search 'DiffOffset' 0 4611686018427387904", "fields.offset"): "the end, not the last message",
-        ("system topics", "body.topicList"): "TrioMQ has a topic for what cannot be delivered",
         # A request without these names would lock, register or create something without a name.
         ("lock 41 b'{*", "*"): "TrioMQ requires a group for a lock",
         ("heartbeat: empty*", "*"): "TrioMQ refuses a heartbeat without clientID",
