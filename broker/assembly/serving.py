@@ -236,7 +236,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
     log_server = LogServer(
         tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None
     )
-    copied = CopiedPart(kept(tables.surroundings, tables.store, "copied.json"))
+    copied = CopiedPart(kept(tables.surroundings, "copied.json"))
     follower = LogFollower(
         tables.configuration, tables.store, tls.connect, copied=copied, on_cut=log_server.close_links
     )

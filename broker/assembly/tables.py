@@ -132,10 +132,10 @@ def build_tables(surroundings: Surroundings) -> Tables:
         pools,
         store,
         metadata,
-        DelayOffsets(kept(surroundings, store, "delayOffset.json"), covered=store.cover, offload=in_thread),
+        DelayOffsets(kept(surroundings, "delayOffset.json"), covered=store.cover, offload=in_thread),
         QueueLockTable(
             now_ms,
-            file=kept(surroundings, store, "queueLocks.json"),
+            file=kept(surroundings, "queueLocks.json"),
             expiry_ms=broker.queue_lock_lifetime_ms,
             account=memory.account("queue locks"),
         ),
@@ -146,7 +146,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         limits,
         access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
-        Overrides(kept(surroundings, store, "quotas.json")),
+        Overrides(kept(surroundings, "quotas.json")),
         Departures(metadata.producers, metadata.consumers),
     )
     _listen(tables)
@@ -195,17 +195,17 @@ def compute_bit_maps(configuration: Configuration, store: MessageStore, filters:
     store.compute_bit_maps(bit_map)
 
 
-def kept(surroundings: Surroundings, store: MessageStore, name: str) -> StoredFile:
-    """Return a file of the store's config directory. Nothing is written to it once the store has failed."""
+def kept(surroundings: Surroundings, name: str) -> StoredFile:
+    """Return a file of the store's config directory."""
     config = Path(surroundings.configuration.store.store_path_root_dir) / "config"
-    return StoredFile(surroundings.files, str(config / name), lambda: store.is_broken)
+    return StoredFile(surroundings.files, str(config / name))
 
 
 def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientNotifier) -> Metadata:
     configuration, now_ms = surroundings.configuration, surroundings.now_ms
     broker, memory = configuration.broker, surroundings.table_memory
     groups = GroupTable(
-        kept(surroundings, store, "subscriptionGroup.json"),
+        kept(surroundings, "subscriptionGroup.json"),
         now_ms=now_ms,
         auto_create=lambda: configuration.broker.auto_create_subscription_group,
         max_table_bytes=lambda: configuration.broker.max_group_table_bytes,
@@ -213,7 +213,7 @@ def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientN
     groups.count_on(memory.account("subscription groups"))
     filters = FilterTable(
         BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter),
-        kept(surroundings, store, "consumerFilter.json"),
+        kept(surroundings, "consumerFilter.json"),
         now_ms=now_ms,
         clean_after_ms=lambda: configuration.broker.filter_data_clean_time_span_ms,
         account=memory.account("SQL92 filters"),
@@ -233,7 +233,7 @@ def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientN
         ),
         producers=ProducerTable(now_ms, account=memory.account("producers")),
         offsets=OffsetTable(
-            kept(surroundings, store, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
+            kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
             enable_lmq=lmq,
             max_table_bytes=lambda: configuration.broker.max_offset_table_bytes,
             account=memory.account("consumer offsets"),
@@ -253,7 +253,7 @@ def _topics(surroundings: Surroundings, store: MessageStore) -> TopicTable:
         return True  # a store that takes nothing more keeps no topic from its file
 
     return TopicTable(
-        kept(surroundings, store, "topics.json"),
+        kept(surroundings, "topics.json"),
         now_ms=surroundings.now_ms,
         built_in=built_in_topics(
             cluster=broker.broker_cluster_name,

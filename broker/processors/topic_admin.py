@@ -157,7 +157,8 @@ class TopicAdminProcessor:
 
     def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle GET_SYSTEM_TOPIC_LIST_FROM_BROKER. The dead letter topic of our own is left out: operators read it."""
-        return new_response(request, body=TopicList(topic_list=sorted(self._topics.system_topics - {UNDELIVERABLE_TOPIC})).encode())
+        topics = sorted(self._topics.system_topics - {UNDELIVERABLE_TOPIC})
+        return new_response(request, body=TopicList(topic_list=topics).encode())
 
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CLEAN_EXPIRED_CONSUMEQUEUE."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from triomq.broker.tables.table_file import NotWritten
 from triomq.store.disk.files import Files
 from triomq.store.disk.json_config import JsonFile
 
@@ -16,9 +14,7 @@ T = TypeVar("T")
 class StoredFile:
     """One file under `<store>/config/` with its backup (implements TableFile)."""
 
-    def __init__(self, files: Files, path: str, is_broken: Callable[[], bool] | None = None) -> None:
-        """`is_broken` returns True once the store has failed; then nothing is written any more."""
-        self._is_broken = is_broken
+    def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
 
@@ -32,8 +28,6 @@ class StoredFile:
 
     def save_pieces(self, pieces: Sequence[bytes]) -> None:
         """Do the same with an encoded text in pieces."""
-        if self._is_broken is not None and self._is_broken():
-            raise NotWritten(errno.EIO, "not written, since the store has failed; restart the broker", self._path)
         JsonFile(self._files, self._path, _check_whole).save(*pieces)
 
 

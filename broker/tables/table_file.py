@@ -29,10 +29,6 @@ class TableFile(Protocol):
         """Do the same with an encoded text in pieces. A thread writes them and never holds the interpreter for long."""
 
 
-class NotWritten(OSError):
-    """The file is not written, for a reason that has been logged already: the store has failed."""
-
-
 class NoFile:
     """The file of a table that is not persisted: nothing is loaded, and saving does nothing."""
 

@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 import trio
 
-from triomq.broker.tables.table_file import NotWritten, TableFile
+from triomq.broker.tables.table_file import TableFile
 
 log = structlog.get_logger("triomq.broker.tables")
 
@@ -137,8 +137,7 @@ class WriteBehind:
                 try:
                     await self.save_offloaded(offload)
                 except OSError as error:
-                    if not isinstance(error, NotWritten):
-                        log.error("table not written; the next write tries again", reason=str(error))
+                    log.error("table not written; the next write tries again", reason=str(error))
                     self._error = error
                 self._attempted.set()
                 self._attempted = trio.Event()
@@ -154,7 +153,5 @@ class WriteBehind:
             self._attempted.set()
             try:
                 self.save()
-            except NotWritten:
-                pass
             except OSError as error:
                 log.error("table not written at shutdown", reason=str(error))
