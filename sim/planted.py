@@ -42,7 +42,6 @@ from triomq.store.fail_stop import FailStop
 from triomq.store.queues.dispatch import Dispatch
 from triomq.store.reading import Reading
 from triomq.store.upkeep.file_syncs import FileSyncs
-from triomq.store.upkeep.queue_recovery import QueueRecovery
 
 SYNC = (("flushDiskType", "SYNC_FLUSH"),)
 
@@ -90,7 +89,7 @@ BUGS = {
         wrong.nothing_async,
         _POWER,
     ),
-    "a_queue_without_some_entries": Bug(Dispatch, "_add", wrong.skips_one_in(97), Shape((PLAIN, ORDERED))),
+    "a_queue_without_some_entries": Bug(Dispatch, "add", wrong.skips_one_in(97), Shape((PLAIN, ORDERED))),
     "a_read_that_skips_a_message": Bug(Reading, "get_messages", wrong.reads_on, Shape((PLAIN, ORDERED))),
     "a_store_that_goes_on_after_an_error": Bug(FailStop, "fail", wrong.goes_on, _of_a_broker("error", "error")),
     "a_store_that_goes_on_after_a_failed_sync": Bug(
@@ -110,12 +109,6 @@ BUGS = {
         "_is_linked",
         wrong.always(True),
         _of_a_broker("unlinked"),
-    ),
-    "a_deleted_topic_that_comes_back": Bug(
-        QueueRecovery,
-        "_decide_life",
-        wrong.takes_no_other_life,
-        _of_a_broker("rebuild", "rebuild", steps=("again", "again")),
     ),
     # The broker.
     "a_restart_that_delays_for_too_short": Bug(

@@ -202,7 +202,3 @@ def as_if_its_own(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def does_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, config: None
-
-
-def takes_no_other_life(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, queue, next_offset: self._lives.pop(queue)
