@@ -75,6 +75,7 @@ UNUSED: dict[str, str] = {
     "protocol/headers/registry.py:REQUEST_HEADERS": TABLE,
     "protocol/headers/registry.py:RESPONSE_HEADERS": TABLE,
     "protocol/record.py:encode_record": "the inverse of decode_record, which tests write records with",
+    "store/message_store.py:MessageStore.is_broken": "the state of the store, for its owner",
 }
 
 

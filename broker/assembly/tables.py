@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
 import trio
 
 from triomq.broker.acl.access_table import DEFAULT_FILE, AccessTable
@@ -50,8 +49,6 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("triomq.broker")
-
 FLOWS_SHARE = 8
 """The part of the tables' memory that statistics may take: beyond it new topics and groups are not counted."""
 
@@ -68,6 +65,10 @@ class Surroundings:
     offload: Offload | None
     extensions: Extensions
     table_memory: TableMemory = field(default_factory=TableMemory)
+
+    @property
+    def in_thread(self) -> Offload:
+        return self.offload or trio.to_thread.run_sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +126,13 @@ def build_tables(surroundings: Surroundings) -> Tables:
         configuration, pools, turn, has_stuck_buffer=(lambda: store.has_stuck_buffer) if has_buffer else None
     )
     turn.before_flush(store_metrics.timed(store.commit, limits.commit_took))
-    in_thread = surroundings.offload or trio.to_thread.run_sync
     tables = Tables(
         surroundings,
         surroundings.extensions.hooks(),
         pools,
         store,
         metadata,
-        DelayOffsets(kept(surroundings, "delayOffset.json"), covered=store.cover, offload=in_thread),
+        DelayOffsets(kept(surroundings, "delayOffset.json"), covered=store.cover, offload=surroundings.in_thread),
         QueueLockTable(
             now_ms,
             file=kept(surroundings, "queueLocks.json"),
@@ -169,13 +169,8 @@ def load_tables(tables: Tables) -> None:
 
 
 async def persist_tables(tables: Tables, stopping: Stopping) -> None:
-    """Write the tables that tasks write periodically, for the last time.
-
-    A store that has failed writes nothing more; after the next start its groups consume some messages again.
-    """
-    if tables.store.is_broken:
-        log.warning("offsets not written, since the store has failed")
-        return
+    """Write the tables that tasks write periodically, for the last time. A store that has failed covers no offsets, so
+    those stay as they are, and after the next start groups consume some messages again."""
     with stopping.part("the consumer offsets"):
         await tables.metadata.offsets.persist()
     with stopping.part("the delay offsets"):
@@ -238,7 +233,7 @@ def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientN
             max_table_bytes=lambda: configuration.broker.max_offset_table_bytes,
             account=memory.account("consumer offsets"),
             covered=store.cover,
-            offload=surroundings.offload or trio.to_thread.run_sync,
+            offload=surroundings.in_thread,
         ),
         filters=filters,
     )
