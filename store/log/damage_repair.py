@@ -16,7 +16,6 @@ from triomq.protocol import record, sys_flag
 from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout, file_name
-from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.log_scan import LOST_TOPIC, Damage
 from triomq.store.log.salvage import Salvage
@@ -46,7 +45,7 @@ class DamageRepair:
         if file is None:
             return
         at = damage.begin - file.start
-        saved = self._save(damage, file)
+        saved = self._save(damage)
         if damage.end == file.end:
             file.clear_from(at)
             file.write(record.encode_blank(size), at)
@@ -63,20 +62,14 @@ class DamageRepair:
         The saved file begins at `begin` and has holes where the log has some. One that an interrupted recovery saved is
         kept, since that recovery may have cut a part of the log already.
         """
-        files = [file for file in self._log.sequence.files if file.end > begin]
-        size = files[-1].end - begin
-        name = f"{file_name(begin)}-{files[-1].end}"
+        end = self._log.sequence.files[-1].end
+        size = end - begin
+        name = f"{file_name(begin)}-{end}"
         saved = self._tails.path(name)
         if not self._files.exists(saved):
             fd = self._tails.begin(name, size)
             try:
-                for file in files:
-                    at = max(0, begin - file.start)
-                    while at < file.size_bytes and (at := file.next_data(at)) >= 0:
-                        piece = file.pread(at, min(_SAVE_BYTES, file.size_bytes - at))
-                        self._files.pwrite(fd, piece, file.start + at - begin)
-                        at += len(piece)
-                        yield
+                yield from self._copy(fd, begin, end)
             except BaseException:
                 self._tails.give_up(name, fd)
                 raise
@@ -86,7 +79,7 @@ class DamageRepair:
             physical_offset=begin, size_bytes=size, reason=reason, saved_as=saved,
         )  # fmt: skip
 
-    def _save(self, damage: Damage, log_file: MappedFile) -> str:
+    def _save(self, damage: Damage) -> str:
         """Save the damaged bytes and return the path of the file. Raises OSError.
 
         The file has holes where the bytes are zeros, as most of a damaged range often is. A file that an interrupted
@@ -98,14 +91,24 @@ class DamageRepair:
             return self._salvage.path(name)
         fd = self._salvage.begin(name, size)
         try:
-            for at in range(0, size, _SAVE_BYTES):
-                piece = log_file.pread(damage.begin - log_file.start + at, min(_SAVE_BYTES, size - at))
-                if piece != bytes(len(piece)):
-                    self._files.pwrite(fd, piece, at)
+            for _ in self._copy(fd, damage.begin, damage.end):
+                pass
         except OSError:
             self._salvage.give_up(name, fd)
             raise
         return self._salvage.keep(name, fd)
+
+    def _copy(self, fd: int, begin: int, end: int) -> Iterator[None]:
+        """Write this range of the log into a file that begins with it, in steps. Zeros become holes. Raises OSError."""
+        for file in self._log.files_between(begin, end):
+            at = max(0, begin - file.start)
+            stop = min(file.size_bytes, end - file.start)
+            while at < stop and 0 <= (at := file.next_data(at)) < stop:
+                piece = file.pread(at, min(_SAVE_BYTES, stop - at))
+                if piece != bytes(len(piece)):
+                    self._files.pwrite(fd, piece, file.start + at - begin)
+                at += len(piece)
+                yield
 
 
 def _lost_record(damage: Damage, size: int) -> bytes:
