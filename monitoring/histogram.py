@@ -30,6 +30,15 @@ class Histogram:
         self._counts[bisect_left(self._edges, value)] += 1
         self.total += value
 
+    @classmethod
+    def of(cls, edges: Sequence[float], counts: Sequence[int], total: float) -> Histogram:
+        """Return one of values that were counted elsewhere: `counts` are those of each bucket, the
+        last of them beyond all edges."""
+        found = cls(edges)
+        found._counts = list(counts)
+        found.total = total
+        return found
+
     @property
     def count(self) -> int:
         return sum(self._counts)

@@ -1,7 +1,7 @@
 """The families of RocketMQ 5 that have a meaning for this broker, under the names that its Prometheus endpoint exposes.
 
-Counters come from BrokerStats, which counts by topic and queue. So `message_type` is that of the topic: delay and
-transaction for the topics where such messages wait, fifo for ordered topics, else normal.
+Counters and sizes come from BrokerStats, which counts by topic and queue. So `message_type` is that of the topic: delay
+and transaction for the topics where such messages wait, fifo for ordered topics, else normal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from triomq.broker.figures.parts import Parts
 from triomq.broker.figures.snapshot import PairFigures, Snapshot
 from triomq.broker.metrics import stats_names as names
-from triomq.monitoring.exposition import Family, Sample, Samples, bounded, counter, gauge
+from triomq.broker.metrics.sampling import SIZE_EDGES_BYTES
+from triomq.monitoring.exposition import Family, Sample, Samples, Value, bounded, counter, gauge, histogram
+from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import LanguageCode, version_name
 from triomq.protocol.system_topics import (
     DLQ_PREFIX,
@@ -25,6 +27,7 @@ from triomq.protocol.system_topics import (
 
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
 _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
+_SIZE_EDGES = [float(edge) for edge in SIZE_EDGES_BYTES]
 _STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 
 
@@ -45,16 +48,23 @@ class RocketMq5Figures:
     def _flows(self) -> Iterator[Family]:
         stats, parts = self._parts.serving.tables.stats, self._parts
 
-        def stored(name: str) -> Samples:
+        def stored(value: Callable[[str], Value]) -> Samples:
             def sample(topic: str) -> Sample | None:
                 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                     return None
                 text = parts.rocketmq5_labels(
                     topic=topic, message_type=self._message_type(topic), is_system=_truth(is_system_topic(topic))
                 )
-                return text, stats.total(name, topic)
+                return text, value(topic)
 
             return bounded(stats.keys(names.TOPIC_PUT_NUMS), parts.limit, sample)
+
+        def total(name: str) -> Callable[[str], Value]:
+            return lambda topic: stats.total(name, topic)
+
+        def sizes(topic: str) -> Value:
+            counts = stats.message_sizes(topic)
+            return Histogram.of(_SIZE_EDGES, counts, float(stats.total(names.TOPIC_PUT_SIZE, topic)))
 
         def handed_out(name: str) -> Samples:
             def sample(key: str) -> Sample | None:
@@ -74,8 +84,12 @@ class RocketMq5Figures:
 
             return bounded(topics, parts.limit, sample)
 
-        yield counter("rocketmq_messages_in_total", "Messages stored for producers.", stored(names.TOPIC_PUT_NUMS))
-        yield counter("rocketmq_throughput_in_total", "Bytes of their records.", stored(names.TOPIC_PUT_SIZE))
+        puts, put_bytes = total(names.TOPIC_PUT_NUMS), total(names.TOPIC_PUT_SIZE)
+        yield counter("rocketmq_messages_in_total", "Messages stored for producers.", stored(puts))
+        yield counter("rocketmq_throughput_in_total", "Bytes of their records.", stored(put_bytes))
+        yield histogram(
+            "rocketmq_message_size", "Bytes of the record of a message; of a batch their average.", stored(sizes)
+        )
         yield counter(
             "rocketmq_messages_out_total", "Messages handed to consumers.", handed_out(names.GROUP_GET_NUMS)
         )

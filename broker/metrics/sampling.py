@@ -14,6 +14,7 @@ event loop touches it.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,6 +29,11 @@ PERIODS_MS: Final = (10_000, 600_000, 3_600_000)
 
 MESSAGES: Final = 0
 SIZE_BYTES: Final = 1
+
+SMALL_BYTES: Final = 1024
+MIDDLE_BYTES: Final = 4096
+SIZE_EDGES_BYTES: Final = (SMALL_BYTES, MIDDLE_BYTES, 524288, 1048576, 2097152, 4194304)
+"""Upper edges by which messages are counted by size (RocketMQ 5's rocketmq_message_size)."""
 
 _COLUMNS: Final = 3
 _TIMES: Final = 2
@@ -66,14 +72,29 @@ class Flow:
     """Running totals. Count by adding to `messages`, `size_bytes` and `times` (the number of additions).
 
     A flow with `parts` is their sum, which `gather` updates.
+
+    Messages of more than SMALL_BYTES are counted by size, too: up to MIDDLE_BYTES in `middle_messages`, and beyond by
+    `count_size`. The small ones are the rest, so that they cost nothing.
     """
 
-    __slots__ = ("_base", "_born", "_samples", "messages", "parts", "size_bytes", "times")
+    __slots__ = (
+        "_base",
+        "_born",
+        "_large",
+        "_samples",
+        "messages",
+        "middle_messages",
+        "parts",
+        "size_bytes",
+        "times",
+    )
 
     def __init__(self, spans: Sequence[Timeline], parts: list[Flow] | None = None) -> None:
         self.messages = 0
         self.size_bytes = 0
         self.times = 0
+        self.middle_messages = 0
+        self._large: list[int] | None = None  # by the edges beyond MIDDLE_BYTES
         self.parts = parts
         self._base = (0, 0, 0)
         self._born: tuple[int, ...] = tuple(span.tick - 1 for span in spans)
@@ -100,6 +121,28 @@ class Flow:
             self.messages = messages
             self.size_bytes = size_bytes
             self.times = times
+
+    def count_size(self, message_count: int, size_bytes: int) -> None:
+        """Count messages by their average size; `size_bytes` is that of all of them."""
+        bucket = bisect_left(SIZE_EDGES_BYTES, size_bytes / message_count)
+        if bucket == 1:
+            self.middle_messages += message_count
+        elif bucket > 1:
+            if self._large is None:
+                self._large = [0] * (len(SIZE_EDGES_BYTES) - 1)
+            self._large[bucket - 2] += message_count
+
+    def sizes(self) -> list[int]:
+        """Return the number of messages between each of SIZE_EDGES_BYTES and the one before, and of the larger ones."""
+        self.gather()
+        counts = [0] * (len(SIZE_EDGES_BYTES) + 1)
+        for part in [self] if self.parts is None else self.parts:
+            counts[1] += part.middle_messages
+            if part._large is not None:
+                for bucket, count in enumerate(part._large, 2):
+                    counts[bucket] += count
+        counts[0] = self.messages - sum(counts)
+        return counts
 
     def sample(self, kind: int, span: Timeline) -> None:
         """Store the present totals as the newest sample of `span`, the timeline of `kind`."""

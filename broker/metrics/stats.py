@@ -17,7 +17,19 @@ from typing import Final, TypeAlias
 import structlog
 
 from triomq.broker.metrics.backlogs import Backlogs
-from triomq.broker.metrics.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
+from triomq.broker.metrics.counters import Counters
+from triomq.broker.metrics.read_latencies import ALL_QUEUES, ReadLatencies
+from triomq.broker.metrics.sampling import (
+    DAY,
+    HOUR,
+    MESSAGES,
+    MIDDLE_BYTES,
+    MINUTE,
+    SIZE_BYTES,
+    SMALL_BYTES,
+    Flow,
+    timelines,
+)
 from triomq.broker.metrics.stats_names import (
     BROKER_GET_NUMS,
     BROKER_PUT_NUMS,
@@ -38,7 +50,6 @@ from triomq.protocol.clock import NowMs
 log = structlog.get_logger("triomq.broker.stats")
 
 MAX_FLOWS: Final = 100_000
-_ALL_QUEUES: Final = -1
 
 _Put: TypeAlias = tuple[str, int]
 _Get: TypeAlias = tuple[str, str, int]
@@ -63,8 +74,8 @@ class BrokerStats:
         self._topics: dict[str, Flow] = {}
         self._gets: dict[_Get, Flow] = {}
         self._groups: dict[tuple[str, str], Flow] = {}
-        self._latencies: dict[_Get, Flow] = {}
-        self._others: dict[tuple[str, str], Flow] = {}
+        self._latencies = ReadLatencies(self.spans, self._has_room, self._reads, detail=detail)
+        self._others = Counters(self.spans, self._has_room)
         self._backlogs = Backlogs(max_flows)
         self._overflow = Flow(self.spans)
         self._broker_put = Flow(self.spans)
@@ -84,6 +95,11 @@ class BrokerStats:
         flow.messages += message_count
         flow.size_bytes += size_bytes
         flow.times += 1
+        if size_bytes > SMALL_BYTES:
+            if message_count == 1 and size_bytes <= MIDDLE_BYTES:
+                flow.middle_messages += 1
+            else:
+                flow.count_size(message_count, size_bytes)
         self.put_total += message_count
 
     def group_get(self, group: str, topic: str, queue_id: int, message_count: int, size_bytes: int) -> None:
@@ -125,29 +141,21 @@ class BrokerStats:
 
     def get_latency(self, group: str, topic: str, queue_id: int, latency_ms: int) -> None:
         """Record how long the read of a pull took, if that was at least a millisecond; all others count as 0 ms."""
-        key = (group, topic, queue_id if self._detail else _ALL_QUEUES)
-        flow = self._latencies.get(key)
-        if flow is None:
-            if not self._has_room():
-                return
-            flow = self._latencies[key] = Flow(self.spans)
-            flow.begin_with(self._reads(key))
-        flow.messages += latency_ms
-        flow.times += 1
+        self._latencies.add(group, topic, queue_id, latency_ms)
 
-    def _reads(self, key: _Get) -> int:
-        """Return how often a group received messages (the number of samples); those of 0 ms are not recorded."""
+    def _reads(self, key: _Get) -> int | None:
+        """Return how often a group received messages; None if nothing was counted."""
         group, topic, queue_id = key
-        read = self._groups.get((topic, group)) if queue_id == _ALL_QUEUES else self._gets.get(key)
-        return read.times if read is not None else 0
+        read = self._groups.get((topic, group)) if queue_id == ALL_QUEUES else self._gets.get(key)
+        return read.times if read is not None else None
 
     def send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer sent back."""
-        self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1)
+        self._others.add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1)
 
     def commercial(self, name: str, owner: str, topic: str, group: str, kind: str, amount: int) -> None:
         """Add to a counter of the COMMERCIAL_ family; hooks call this."""
-        self._add(name, f"{owner}@{topic}@{group}@{kind}", amount)
+        self._others.add(name, f"{owner}@{topic}@{group}@{kind}", amount)
 
     def fall_behind(self, group: str, topic: str, queue_id: int, size_bytes: int, time_ms: int = 0) -> None:
         """Record how far a group is behind the end of the log now (GROUP_GET_FALL_SIZE and _TIME)."""
@@ -178,13 +186,18 @@ class BrokerStats:
         flow.gather()
         return flow.messages if column == MESSAGES else flow.size_bytes
 
+    def message_sizes(self, topic: str) -> list[int]:
+        """Return the number of messages stored in a topic by size, as Flow.sizes does."""
+        flow = self._topics.get(topic)
+        return flow.sizes() if flow is not None else Flow(self.spans).sizes()
+
     def keys(self, name: str) -> list[str]:
         """Return the keys of TOPIC_PUT_NUMS, GROUP_GET_NUMS or SNDBCK_PUT_NUMS under which something was counted."""
         if name == TOPIC_PUT_NUMS:
             return list(self._topics)
         if name == GROUP_GET_NUMS:
             return [f"{topic}@{group}" for topic, group in self._groups]
-        return [key for counted, key in self._others if counted == name]
+        return self._others.keys(name)
 
     def queues_read(self) -> list[tuple[str, str, int]]:
         """Return (group, topic, queue id) of each queue that a group pulled from."""
@@ -204,9 +217,9 @@ class BrokerStats:
         for (topic, group), flow in self._groups.items():
             yield GROUP_GET_NUMS, f"{topic}@{group}", flow, MESSAGES
             yield GROUP_GET_SIZE, f"{topic}@{group}", flow, SIZE_BYTES
-        for (group, topic, queue_id), flow in self._latencies.items():
-            yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", flow, MESSAGES
-        for (name, key), flow in self._others.items():
+        for key, flow in self._latencies.named():
+            yield GROUP_GET_LATENCY, key, flow, MESSAGES
+        for name, key, flow in self._others.named():
             yield name, key, flow, MESSAGES
         if self._detail:
             for (topic, queue_id), flow in self._puts.items():
@@ -228,13 +241,13 @@ class BrokerStats:
         self._puts = {key: flow for key, flow in self._puts.items() if key[0] != topic}
         self._groups = {key: flow for key, flow in self._groups.items() if key[0] != topic}
         self._forget_gets(lambda key: key[1] == topic)
-        self._forget_others(lambda name, parts: parts[0 if name == SNDBCK_PUT_NUMS else 1] == topic)
+        self._others.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
         """Drop the statistics of a deleted subscription group."""
         self._groups = {key: flow for key, flow in self._groups.items() if key[1] != group}
         self._forget_gets(lambda key: key[0] == group)
-        self._forget_others(lambda name, parts: parts[1 if name == SNDBCK_PUT_NUMS else 2] == group)
+        self._others.forget_group(group)
 
     # -- sampling, called by tasks ------------------------------------------------------------------------
 
@@ -261,8 +274,7 @@ class BrokerStats:
         span = self.spans[kind]
         span.take(self._now_ms())
         self._gather_broker()
-        for key, flow in self._latencies.items():
-            flow.times = max(flow.times, self._reads(key))
+        self._latencies.gather()
         for flow in self._flows():
             flow.sample(kind, span)
 
@@ -278,8 +290,8 @@ class BrokerStats:
             yield from self._gets.values()
         yield from self._topics.values()
         yield from self._groups.values()
-        yield from self._latencies.values()
-        yield from self._others.values()
+        yield from self._latencies.flows()
+        yield from self._others.flows()
 
     def _window(self, found: tuple[Flow, int], kind: int) -> BrokerStatsItem:
         flow, column = found
@@ -297,7 +309,7 @@ class BrokerStats:
         elif name in (BROKER_PUT_NUMS, BROKER_GET_NUMS) and key == self._cluster:
             flow = self._broker_put if name == BROKER_PUT_NUMS else self._broker_get
         elif name == GROUP_GET_LATENCY:
-            flow = self._find_latency(key)
+            flow = self._latencies.find(key)
         elif name in (QUEUE_PUT_NUMS, QUEUE_PUT_SIZE):
             topic, _, queue = key.rpartition("@")
             if self._detail and queue.isdecimal():
@@ -307,20 +319,8 @@ class BrokerStats:
             if self._detail and queue.isdecimal():
                 flow = self._gets.get((group, topic, int(queue)))
         else:
-            flow = self._others.get((name, key))
+            flow = self._others.find(name, key)
         return (flow, column) if flow is not None else None
-
-    def _find_latency(self, key: str) -> Flow | None:
-        queue, topic, group = ["", *key.split("@")][-3:] if "@" in key else ("", "", "")
-        if self._detail and queue.isdecimal():
-            known = self._latencies.get((group, topic, int(queue)))
-            is_read = (group, topic, int(queue)) in self._gets
-        elif not self._detail and not queue:
-            known = self._latencies.get((group, topic, _ALL_QUEUES))
-            is_read = (topic, group) in self._groups
-        else:
-            return None
-        return Flow(self.spans) if known is None and is_read else known
 
     def _new_put(self, topic: str, queue_id: int) -> Flow:
         total = self._topics.get(topic)
@@ -347,15 +347,6 @@ class BrokerStats:
         flow = Flow(self.spans)
         total.parts.append(flow)
         return flow
-
-    def _add(self, name: str, key: str, amount: int) -> None:
-        flow = self._others.get((name, key))
-        if flow is None:
-            if not self._has_room():
-                return
-            flow = self._others[name, key] = Flow(self.spans)
-        flow.messages += amount
-        flow.times += 1
 
     def _has_room(self) -> bool:
         """Return whether there is room for one more flow; drop idle ones if that makes room."""
@@ -385,16 +376,9 @@ class BrokerStats:
         self._groups = {key: flow for key, flow in self._groups.items() if key not in groups}
         self._puts = {key: flow for key, flow in self._puts.items() if key[0] not in topics}
         self._forget_gets(lambda key: (key[1], key[0]) in groups)
-        self._others = {key: flow for key, flow in self._others.items() if not flow.is_at_rest}
+        self._others.sweep()
 
     def _forget_gets(self, is_gone: Callable[[_Get], bool]) -> None:
         self._gets = {key: flow for key, flow in self._gets.items() if not is_gone(key)}
-        self._latencies = {key: flow for key, flow in self._latencies.items() if not is_gone(key)}
+        self._latencies.forget(is_gone)
         self._backlogs.forget(is_gone)
-
-    def _forget_others(self, is_gone: Callable[[str, list[str]], bool]) -> None:
-        self._others = {
-            (name, key): flow
-            for (name, key), flow in self._others.items()
-            if not is_gone(name, [*key.split("@"), "", "", ""])
-        }
