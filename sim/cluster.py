@@ -250,6 +250,7 @@ class Broker(Node):
 
         def burn() -> None:
             self._is_dying = True
+            self._died("power" if power else "kill")  # also in the middle of a stop, which nobody else notes
             (self.host.power_failed if power else self.host.process_died)()
             burnt.set()
 
