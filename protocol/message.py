@@ -47,6 +47,11 @@ class Message:
         if keys:
             self.keys = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one class and hold the same, what a serializer made of the body aside. Messages can be
+        changed, so they have no hash."""
+        return type(self) is type(other) and _content(self) == _content(other)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(topic={self.topic!r}, body=<{len(self.body)} bytes>, {self.properties!r})"
 
@@ -207,16 +212,26 @@ class MessageExt(Message, Generic[V]):
         try:
             return self._settlement
         except AttributeError:
-            raise RuntimeError("this message was not handed out by the loop or the receive of a PushConsumer") from None
+            raise RuntimeError(
+                "this message was not handed out by the loop or the receive of a PushConsumer, or it is a copy of one "
+                "that was: settle that one, in its consumer's process"
+            ) from None
 
     def __getstate__(self) -> tuple[None, dict[str, object]]:
         """Return what copies and pickles carry: all but the way to settle it, which belongs to one consumer."""
-        kinds = (Message, MessageExt)
-        slots = (name for kind in kinds for name in kind.__slots__ if name != "_settlement")
-        return None, {name: getattr(self, name) for name in slots if hasattr(self, name)}
+        state = _content(self)
+        if hasattr(self, "_value"):
+            state["_value"] = self._value
+        return None, state
 
 
 UNKNOWN_HOST = HostPort("0.0.0.0", 0)
+
+
+def _content(message: object) -> dict[str, object]:
+    """Return what makes a message equal to another."""
+    slots = (name for kind in (Message, MessageExt) for name in kind.__slots__ if not name.startswith("_"))
+    return {name: getattr(message, name) for name in slots if hasattr(message, name)}
 
 
 def _to_int(text: str | None, default: int) -> int:

@@ -22,6 +22,7 @@ import trio
 from triomq.broker.embedded.plan import START_SECONDS, STOP_SECONDS, ClusterPlan
 from triomq.broker.embedded.virtual_clock import VirtualClock
 from triomq.protocol.clock import NowMs
+from triomq.remoting.process_bound import ProcessBound
 
 if TYPE_CHECKING:
     from triomq.broker.controller import BrokerController
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from triomq.store.disk.files import Files
 
 
-class LocalCluster:
+class LocalCluster(ProcessBound):
     """See the module's docstring. Attributes while it runs: `name_server` ("127.0.0.1:port"), `brokers` (name ->
     address), `store` (its directory)."""
 

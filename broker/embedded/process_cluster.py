@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from triomq.broker.embedded.plan import STOP_SECONDS, ClusterPlan
+from triomq.remoting.process_bound import ProcessBound
 
 
-class ProcessCluster:
+class ProcessCluster(ProcessBound):
     """An embedded cluster in a child process, for tests that kill it, or that must not share an interpreter with it."""
 
     def __init__(

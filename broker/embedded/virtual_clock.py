@@ -32,6 +32,7 @@ from math import inf
 import trio
 
 from triomq.protocol.clock import JumpHeard, NowMs
+from triomq.remoting.process_bound import ProcessBound
 from triomq.store.disk.files import Files, UnsyncedFiles
 
 SHORTEST_JUMP_SECONDS = 0.1
@@ -46,7 +47,7 @@ ASK_SECONDS = 0.005
 MAX_JUMPS_KEPT = 10_000
 
 
-class VirtualClock(trio.abc.Clock):
+class VirtualClock(ProcessBound, trio.abc.Clock):
     """See the module's docstring.
 
     `start`: the wall-clock time when the cluster starts (local time if it has no zone), now by default.

@@ -10,11 +10,12 @@ from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.base import Header
+from triomq.remoting.process_bound import ProcessBound
 
 OK: tuple[int, ...] = (ResponseCode.SUCCESS,)
 
 
-class AdminBase:
+class AdminBase(ProcessBound):
     """Calls that the parts of `Admin` are made of. Topics and groups are wire names: namespaces are not added."""
 
     def __init__(self, client: Client, timeout_seconds: float) -> None:

@@ -34,6 +34,7 @@ from triomq.client.payloads.serializer import Serializer
 from triomq.client.produce.producer import Producer
 from triomq.client.produce.transaction_producer import TransactionProducer
 from triomq.protocol.message import Message
+from triomq.remoting.process_bound import ProcessBound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +42,7 @@ _OF_A_MESSAGE = {"message": lambda message: message, "value": lambda message: me
 _OF_A_TRANSACTION = {"message": lambda message, _: message, "argument": lambda _, argument: argument}
 
 
-class Transaction:
+class Transaction(ProcessBound):
     """A local transaction of an application; see `TrioMQ.transaction`."""
 
     def __init__(self, execute: Callable[..., Any]) -> None:
@@ -61,7 +62,7 @@ class Transaction:
         return await self.producer.send_in_transaction(message, argument)  # type: ignore[no-any-return]
 
 
-class TrioMQ(Generic[T]):
+class TrioMQ(ProcessBound, Generic[T]):
     """An application: consumers, transactions and a producer that open and close together. Use it as `async with app`,
     as the lifespan of a FastAPI or Starlette application, or with `triomq run module:app`.
 

@@ -12,6 +12,12 @@ class Message:
     def __init__(self, topic: str) -> None:
         self.core = core.Message(topic)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self.core == other.core
+
+    def __repr__(self) -> str:
+        return f"<Message {self.core!r}>"
+
     def set_keys(self, keys: str) -> None:
         self.core.keys = keys
 
@@ -33,6 +39,9 @@ class ReceivedMessage:
 
     def __init__(self, message: core.MessageExt) -> None:
         self.raw = message
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReceivedMessage) and self.raw == other.raw
 
     @property
     def topic(self) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 from triomq.client.compat.values import ConsumerException, RocketMQException, failing_as
 from triomq.client.core.config import Credentials
+from triomq.remoting.process_bound import ProcessBound
 
 
-class Named:
+class Named(ProcessBound):
     """What producers and consumers have in common: they are configured first and started then."""
 
     _start_failed: type[RocketMQException] = ConsumerException

@@ -11,6 +11,7 @@ from triomq.client.core.hooks import ConsumeContext
 from triomq.client.core.results import DeadLetter, RetryLater
 from triomq.client.core.spans import NO_PROCESS_SPAN
 from triomq.protocol.message import MessageExt
+from triomq.remoting.process_bound import ProcessBound
 
 if TYPE_CHECKING:  # type checkers bring `typing_extensions` themselves
     from typing_extensions import TypeVar
@@ -56,9 +57,11 @@ class Holder(Protocol):
     def at_home(self, function: Callable[..., None], *args: Any) -> None: ...
 
 
-class Delivery(Generic[V]):
+class Delivery(ProcessBound, Generic[V]):
     """One message that `receive` returned, with the ways to settle it, from any task or thread. Each raises NotSettled
     when the message is settled already, and ClientClosed when the consumer is closed."""
+
+    _instead = "pass on its message, and settle the delivery here"
 
     __slots__ = ("_settler", "assigned", "began", "context", "holder", "message", "span")
 

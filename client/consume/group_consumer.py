@@ -45,6 +45,7 @@ from triomq.protocol.bodies.running_info import ConsumerRunningInfo
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SQL92, TAG, SubscriptionData
+from triomq.remoting.process_bound import ProcessBound
 
 log = get_logger("triomq.client.consumer")
 
@@ -74,7 +75,7 @@ class GroupSettings:
             raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
 
 
-class GroupConsumer(ConsumerMember, Holder, PullOwner):
+class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
     """A member of a consumer group; see the module's docstring."""
 
     consume_type: str

@@ -33,11 +33,12 @@ from triomq.protocol.errors import RequestRefused
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SQL92, TAG
+from triomq.remoting.process_bound import ProcessBound
 
 __all__ = ["MessageExt", "MessageQueue", "PullConsumer", "PullResult", "PullStatus"]
 
 
-class PullConsumer:
+class PullConsumer(ProcessBound):
     """Pulls from a queue and an offset that the application names (RocketMQ: DefaultMQPullConsumer).
 
     `model` says where `commit` stores offsets: at the brokers, or (BROADCASTING) in a local file. `suspend_seconds`:

@@ -8,6 +8,7 @@ there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ import trio
 
 from triomq.client.consume.delivery import Delivery
 from triomq.client.core.errors import ClientClosed, NotSettled
+from triomq.client.instance.inherited import INHERITED
 
 R = TypeVar("R")
 
@@ -28,6 +30,7 @@ class Unsettled:
     def __init__(self) -> None:
         self._deliveries: dict[Delivery[Any], None] = {}
         self._token: trio.lowlevel.TrioToken | None = None
+        self._process_id = os.getpid()
 
     def open(self) -> None:
         """The consumer is open, in this trio run."""
@@ -71,6 +74,8 @@ class Unsettled:
     def at_home(self, function: Callable[..., R], *args: Any) -> R:
         """Run a function in the consumer's trio thread, and wait for it. Raises ClientClosed."""
         token = self._token
+        if os.getpid() != self._process_id:
+            raise ClientClosed(INHERITED)  # nobody runs the consumer here
         if token is None:
             raise ClientClosed("the consumer is closed: what was not settled is delivered again")
         if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:

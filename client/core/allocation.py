@@ -11,8 +11,9 @@ from __future__ import annotations
 import bisect
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from triomq.client.core.by_arguments import ByArguments
 from triomq.protocol.message_queue import MessageQueue
 
 
@@ -28,7 +29,7 @@ class Strategy(Protocol):
     ) -> list[MessageQueue]: ...
 
 
-class Averagely:
+class Averagely(ByArguments):
     """Contiguous blocks; when the division leaves a rest, the first blocks are one larger
     (AllocateMessageQueueAveragely). The default."""
 
@@ -45,7 +46,7 @@ class Averagely:
         return list(queues[start : start + size + (1 if index < larger_blocks else 0)])
 
 
-class AveragelyByCircle:
+class AveragelyByCircle(ByArguments):
     """Round robin: member i consumes the queues i, i+n, i+2n, ... (AllocateMessageQueueAveragelyByCircle)."""
 
     name = "AVG_BY_CIRCLE"
@@ -62,7 +63,7 @@ def md5_ring_position(text: str) -> int:
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
-class ConsistentHash:
+class ConsistentHash(ByArguments):
     """A hash ring with virtual nodes: few queues move when a member comes or goes (AllocateMessageQueueConsistentHash).
 
     `virtual_nodes`: places of each member on the ring (10 in Java). `position`: text to a place on the ring.
@@ -75,6 +76,9 @@ class ConsistentHash:
             raise ValueError(f"virtual_nodes must be at least 1, not {virtual_nodes}")
         self.virtual_nodes = virtual_nodes
         self._position = position
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.virtual_nodes, self._position
 
     def __call__(
         self, group: str, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
@@ -93,7 +97,7 @@ class ConsistentHash:
         return [queue for queue in queues if owner(queue) == member]
 
 
-class ByMachineRoom:
+class ByMachineRoom(ByArguments):
     """Only brokers named `<room>@<name>` whose room is one of `rooms`, in contiguous blocks of equal size; the first
     members share the rest one by one (AllocateMessageQueueByMachineRoom)."""
 
@@ -101,6 +105,9 @@ class ByMachineRoom:
 
     def __init__(self, rooms: Collection[str]) -> None:
         self.rooms = frozenset(rooms)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.rooms,)
 
     def __call__(
         self, group: str, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
@@ -121,7 +128,7 @@ class ByMachineRoom:
         return room if at and name and "@" not in name else None
 
 
-class MachineRoomNearby:
+class MachineRoomNearby(ByArguments):
     """Queues of a room go to the members of that room; all members share rooms without a member
     (AllocateMachineRoomNearby). `room_of_broker` takes a queue, `room_of_member` a client id; `inner` divides."""
 
@@ -134,6 +141,9 @@ class MachineRoomNearby:
         self.inner = inner
         self._room_of_broker = room_of_broker
         self._room_of_member = room_of_member
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.inner, self._room_of_broker, self._room_of_member
 
     @property
     def name(self) -> str:
@@ -158,7 +168,7 @@ class MachineRoomNearby:
         return share
 
 
-class ByConfig:
+class ByConfig(ByArguments):
     """Exactly the configured queues, whatever other members there are (AllocateMessageQueueByConfig).
 
     `queues`: the same for every topic, or a mapping from topic to its queues.
@@ -168,6 +178,9 @@ class ByConfig:
 
     def __init__(self, queues: Sequence[MessageQueue] | Mapping[str, Sequence[MessageQueue]]) -> None:
         self._queues = queues
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self._queues,)
 
     def __call__(
         self, group: str, member: str, queues: Sequence[MessageQueue], members: Sequence[str]

@@ -95,6 +95,10 @@ class ClientConfig:
     now_ms: Callable[[], int] = system_now_ms
 
     def __post_init__(self) -> None:
+        # Lists become tuples, so that a configuration has a hash and nobody changes it later.
+        if not isinstance(self.name_server, str):
+            object.__setattr__(self, "name_server", tuple(self.name_server))
+        object.__setattr__(self, "hooks", tuple(self.hooks))
         if not self.name_servers and self.address_server is None:
             raise ConfigurationError(
                 'no name server address: give name_server="host:9876" or set the environment variable NAMESRV_ADDR'

@@ -15,6 +15,12 @@ class Rebuilt(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild, (type(self), self.args), self.__dict__
 
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.args == other.args and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.args))
+
 
 def rebuild(kind: type[Rebuilt], args: tuple[Any, ...]) -> Rebuilt:
     """Return an error without calling its constructor."""

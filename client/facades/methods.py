@@ -21,12 +21,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_origin, ov
 
 from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.portal import OpenContext, Portal
+from triomq.remoting.process_bound import ProcessBound
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Facade:
+class Facade(ProcessBound):
     """An object of the trio client that lives in the portal's thread; base of both facades."""
 
     def __init__(self, core: Any) -> None:

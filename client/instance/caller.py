@@ -6,6 +6,7 @@ of connections leave as `MQClientError`, except from `invoke`. May not live here
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Container
 from typing import TypeVar
@@ -31,23 +32,26 @@ from triomq.client.core.log import get_logger
 from triomq.client.core.namespace import Namespace
 from triomq.client.core.requests import Call
 from triomq.client.core.spans import NO_SPANS, Spans
+from triomq.client.instance.inherited import INHERITED
 from triomq.client.instance.name_servers import NameServers
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingError, RemotingTimeout, TooManyRequests
 from triomq.remoting.http_get import HttpFailed, get_text
+from triomq.remoting.process_bound import ProcessBound
 
 log = get_logger("triomq.client.client")
 
 T = TypeVar("T")
 
 
-class Caller:
+class Caller(ProcessBound):
     """The part of a client that sends requests."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
+        self._process_id = os.getpid()
         self.namespace = Namespace(config.namespace)
         self.name_servers = NameServers(config.name_servers)
         towards = config.name_servers[0] if config.name_servers else urlsplit(config.address_server or "").netloc
@@ -168,6 +172,8 @@ class Caller:
             self.name_servers.replace(addresses)
 
     def _open_remoting(self) -> RemotingClient:
+        if os.getpid() != self._process_id:
+            raise ClientClosed(INHERITED)  # its connections are the parent's
         if self._remoting is None:
             raise ClientClosed("this client is closed: producers and consumers work inside `async with`")
         return self._remoting

@@ -59,7 +59,6 @@ class Client(Router):
         self.broker_versions: dict[str, int] = {}
         """Version ordinal of each broker address, from its response to a heartbeat."""
         self.replies = PendingReplies()
-        self._process_id = os.getpid()
         self.producers: dict[str, ProducerMember] = {}
         self.consumers: dict[str, ConsumerMember] = {}
         self._greeted: set[str] = set()

@@ -28,6 +28,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from triomq.client.core.by_arguments import ByArguments
 from triomq.client.core.errors import ConfigurationError, RegistryFailed, WrongPayload
 from triomq.client.payloads.serializer import Serializer
 
@@ -43,7 +44,7 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _AVRO_VALUES = (bytes, bytearray, datetime.datetime, datetime.date, datetime.time, decimal.Decimal, uuid.UUID)
 
 
-class SchemaRegistry:
+class SchemaRegistry(ByArguments):
     """A schema registry with Confluent's HTTP interface (Confluent's own, Karapace, Apicurio). Calls block.
 
     `user`, `password`: for HTTP basic authentication. `timeout_seconds`: limit of one call.
@@ -55,12 +56,20 @@ class SchemaRegistry:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigurationError(f"the schema registry {url!r} is not a URL such as http://registry:8081")
+        if "@" in parts.netloc:
+            raise ConfigurationError("the schema registry's URL must not hold an account: give user= and password=")
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._headers = {"Accept": _CONTENT_TYPE, "Content-Type": _CONTENT_TYPE}
         if user is not None:
             secret = base64.b64encode(f"{user}:{password or ''}".encode()).decode()
             self._headers["Authorization"] = f"Basic {secret}"
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self._url, self._headers, self._timeout_seconds
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({self._url!r})"
 
     def register(self, subject: str, schema: str) -> int:
         """Register a schema, if it is new, and return its id. Raises RegistryFailed."""
@@ -103,7 +112,7 @@ class SchemaRegistry:
         return answer
 
 
-class Avro(Serializer[V]):
+class Avro(ByArguments, Serializer[V]):
     """Values of an Avro schema. Needs fastavro (`pip install triomq[avro]`).
 
     `schema`: JSON text, or what it means in Python. `kind`: the type of the values, for instance a dataclass; without
@@ -138,22 +147,28 @@ class Avro(Serializer[V]):
         registry: SchemaRegistry | None = None,
         subject: str | None = None,
     ) -> None:
-        try:
-            import fastavro
-        except ImportError:
-            raise ConfigurationError("Avro needs fastavro: pip install 'triomq[avro]'") from None
+        self._fastavro = _fastavro()
         try:
             plain = json.loads(schema) if isinstance(schema, str) else dict(schema)
-            self._schema = fastavro.parse_schema(plain)
+            self._schema = self._fastavro.parse_schema(plain)
         except Exception as error:
             raise ConfigurationError(f"the Avro schema cannot be used: {error}") from error
-        self._fastavro = fastavro
         self._text = json.dumps(plain)
         self._kind = kind
         self._registry = registry
         self._subject = subject
         self._head: bytes | None = None if registry is not None else b""
         self._writers: dict[int, Any] = {}
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self._text, self._kind, self._registry, self._subject
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_fastavro": None, "_writers": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._fastavro = _fastavro()
 
     def connect(self) -> None:
         if self._registry is None:
@@ -210,6 +225,14 @@ class Avro(Serializer[V]):
             return msgspec.convert(value, self._kind)  # type: ignore[no-any-return]
         except msgspec.ValidationError as error:
             raise WrongPayload(str(error)) from error
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError:
+        raise ConfigurationError("Avro needs fastavro: pip install 'triomq[avro]'") from None
+    return fastavro
 
 
 def _has_head(body: bytes) -> bool:

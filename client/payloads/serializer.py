@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
+from triomq.client.core.by_arguments import ByArguments
 from triomq.client.core.errors import ConfigurationError, WrongPayload
 
 V = TypeVar("V")
@@ -47,7 +48,7 @@ class Serializer(ABC, Generic[V]):
         """Get what `decode` needs for this body. Runs in a thread, so it may block."""
 
 
-class Bytes(Serializer[bytes]):
+class Bytes(ByArguments, Serializer[bytes]):
     """The body is the value. What producers and consumers without a serializer have."""
 
     def encode(self, value: bytes) -> bytes:
@@ -59,7 +60,7 @@ class Bytes(Serializer[bytes]):
         return body
 
 
-class Text(Serializer[str]):
+class Text(ByArguments, Serializer[str]):
     """Text in UTF-8."""
 
     def encode(self, value: str) -> bytes:
@@ -69,11 +70,33 @@ class Text(Serializer[str]):
         return body.decode()
 
 
-class _OfMsgspec(Serializer[V]):
-    """What msgspec converts: values of `kind` are checked when they are read."""
+class _OfKind(ByArguments, Serializer[V]):
+    """Values of `kind`. What the libraries make of it is made again after pickling and copying."""
 
-    _encoder: Callable[[Any], bytes]
+    _encoder: Callable[..., bytes]
     _decoder: Callable[[bytes], Any]
+
+    def __init__(self, kind: Any = Any) -> None:
+        self._kind = kind
+        self._build()
+
+    @abstractmethod
+    def _build(self) -> None:
+        """Set encoder and decoder."""
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self._kind,)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_encoder", "_decoder")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._build()
+
+
+class _OfMsgspec(_OfKind[V]):
+    """What msgspec converts: values are checked when they are read."""
 
     def encode(self, value: V) -> bytes:
         return self._encoder(value)
@@ -97,8 +120,11 @@ class Json(_OfMsgspec[V]):
     def __init__(self, kind: type[V]) -> None: ...
 
     def __init__(self, kind: Any = Any) -> None:
+        super().__init__(kind)
+
+    def _build(self) -> None:
         self._encoder = msgspec.json.Encoder().encode
-        self._decoder = msgspec.json.Decoder(kind).decode
+        self._decoder = msgspec.json.Decoder(self._kind).decode
 
 
 class MsgPack(_OfMsgspec[V]):
@@ -111,20 +137,26 @@ class MsgPack(_OfMsgspec[V]):
     def __init__(self, kind: type[V]) -> None: ...
 
     def __init__(self, kind: Any = Any) -> None:
+        super().__init__(kind)
+
+    def _build(self) -> None:
         self._encoder = msgspec.msgpack.Encoder().encode
-        self._decoder = msgspec.msgpack.Decoder(kind).decode
+        self._decoder = msgspec.msgpack.Decoder(self._kind).decode
 
 
-class Pydantic(Serializer[V]):
+class Pydantic(_OfKind[V]):
     """JSON of a pydantic model, or of any other type that pydantic knows. Needs pydantic 2 (`pip install
     triomq[pydantic]`)."""
 
     def __init__(self, kind: type[V]) -> None:
+        super().__init__(kind)
+
+    def _build(self) -> None:
         try:
             from pydantic import TypeAdapter
         except ImportError:
             raise ConfigurationError("Pydantic needs pydantic 2: pip install 'triomq[pydantic]'") from None
-        adapter = TypeAdapter(kind)
+        adapter = TypeAdapter(self._kind)
         self._encoder = adapter.dump_json
         self._decoder = adapter.validate_json
 
@@ -132,4 +164,5 @@ class Pydantic(Serializer[V]):
         return self._encoder(value, by_alias=True)
 
     def decode(self, body: bytes) -> V:
-        return self._decoder(body)  # a ValidationError is a ValueError
+        value: V = self._decoder(body)  # a ValidationError is a ValueError
+        return value

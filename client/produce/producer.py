@@ -39,6 +39,7 @@ from triomq.protocol.headers.transaction import CheckTransactionStateRequestHead
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, TRACE_TOPIC
+from triomq.remoting.process_bound import ProcessBound
 
 __all__ = ["Message", "MessageQueue", "Producer", "QueueSelector", "SendResult", "SendStatus", "by_hash", "by_random"]
 
@@ -49,7 +50,7 @@ LEAVE_SECONDS = 3.0
 V = TypeVar("V")
 
 
-class Producer(Generic[T]):
+class Producer(ProcessBound, Generic[T]):
     """Sends messages (RocketMQ: DefaultMQProducer). Use it as `async with Producer(group) as producer`.
 
     `group` names the producers that send the same kind of messages. `client`: share this open client instead of

@@ -40,6 +40,7 @@ from triomq.client.produce.sender import Sender
 from triomq.protocol import property_names as names
 from triomq.protocol import system_topics
 from triomq.protocol.message import Message
+from triomq.remoting.process_bound import ProcessBound
 
 log = get_logger("triomq.client.trace")
 
@@ -203,7 +204,7 @@ def pack(lines: Iterable[TraceLine]) -> list[tuple[str, set[str]]]:
     return packed
 
 
-class TraceSender:
+class TraceSender(ProcessBound):
     """A send hook and a consume hook that sends what it sees to the trace topic, while its `async with` block is open
     (RocketMQ: AsyncTraceDispatcher).
 

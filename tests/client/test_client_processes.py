@@ -6,12 +6,15 @@ import copy
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
 
 import pytest
-from client_cluster import Cluster
+import trio
+from client_cluster import Cluster, fresh
 
 from triomq import (
     BrokerRefused,
+    ConsumeFromWhere,
     DeadLetter,
     MQClientError,
     NameServersUnreachable,
@@ -20,7 +23,8 @@ from triomq import (
     RetryLater,
     SendFailed,
 )
-from triomq.blocking import Message, Producer
+from triomq import Producer as TrioProducer
+from triomq.blocking import Message, MessageExt, Producer, PushConsumer
 
 ERRORS = [
     SendFailed("T", ["broker-a: x"]),
@@ -90,3 +94,59 @@ def test_an_inherited_client_raises_at_once_whether_it_was_open_or_not(triomq: C
         assert len(said) == 3
         assert all("another process, before a fork" in text for text in said)
         assert producer.send(Message("Processes", b"m"), timeout_seconds=30).queue
+
+
+HELD: list[tuple[PushConsumer[bytes], MessageExt[bytes]]] = []
+
+
+def settle_inherited() -> list[str]:
+    consumer, message = HELD[0]
+    said = []
+    for act in (message.ack, message.retry_later, consumer.ack, consumer.receive, lambda: next(iter(consumer))):
+        try:
+            act()
+        except MQClientError as error:
+            said.append(str(error))
+    return said
+
+
+def test_an_inherited_message_cannot_be_settled_and_says_so_at_once(triomq: Cluster) -> None:
+    topic = fresh()
+    with Producer("parent", name_server=triomq.name_server) as producer:
+        producer.send(Message(topic, b"m"), timeout_seconds=30)
+    start = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    with PushConsumer(fresh("G"), name_server=triomq.name_server, consume_from=start) as consumer:
+        consumer.subscribe(topic)
+        message = consumer.receive(60)
+        assert message is not None
+        HELD[:] = [(consumer, message)]
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+            said = pool.submit(settle_inherited).result(60)
+        HELD.clear()
+        assert len(said) == 5
+        assert all("another process, before a fork" in text for text in said)
+        message.ack()
+
+
+async def ask(producer: TrioProducer[bytes]) -> str:
+    try:
+        await producer.queues("Processes")
+        await producer.send(Message("Processes", b"m"))
+    except MQClientError as error:
+        return str(error)
+    return "no error"
+
+
+def ask_in_child(producer: TrioProducer[bytes], answer: Connection) -> None:
+    answer.send(trio.run(ask, producer))
+
+
+async def test_a_trio_client_that_was_open_at_a_fork_raises_in_the_child(triomq: Cluster) -> None:
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    async with TrioProducer("parent", name_server=triomq.name_server) as producer:
+        await producer.send(Message("Processes", b"m"), timeout_seconds=30)
+        child = multiprocessing.get_context("fork").Process(target=ask_in_child, args=(producer, sending))
+        await trio.to_thread.run_sync(child.start)
+        assert "another process, before a fork" in await trio.to_thread.run_sync(receiving.recv)
+        await trio.to_thread.run_sync(child.join)
+        await producer.send(Message("Processes", b"m"), timeout_seconds=30)
