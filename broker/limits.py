@@ -37,6 +37,7 @@ BREATH_SECONDS = 0.1
 
 REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
 CLEAN = "broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {size}"
+SLOW = "the last commit of the store took {commit_ms} ms, more than osPageCacheBusyTimeOutMills"
 TOO_OLD = "[TIMEOUT_CLEAN_QUEUE]"
 _ALWAYS = -1.0
 
@@ -70,11 +71,11 @@ class SendGate(Gate):
     """The gate for sends, which are also refused while the store is slow. `limit_seconds` is then below any wait, so
     that the usual case stays one comparison."""
 
-    __slots__ = ("_busy_since", "_drained_turn", "_has_stuck_buffer", "_slow_seconds", "_wait_seconds")
+    __slots__ = ("_busy_since", "_drained_turn", "_slow_seconds", "_stuck_buffer", "_wait_seconds")
 
-    def __init__(self, pool: Pool, turn: Turn, has_stuck_buffer: Callable[[], bool] | None) -> None:
+    def __init__(self, pool: Pool, turn: Turn, stuck_buffer: Callable[[], str | None] | None) -> None:
         super().__init__(pool, turn)
-        self._has_stuck_buffer = has_stuck_buffer
+        self._stuck_buffer = stuck_buffer
         self._wait_seconds = inf
         self._busy_since: float | None = None
         self._slow_seconds = 0.0
@@ -94,9 +95,9 @@ class SendGate(Gate):
 
     def look(self) -> None:
         """Check, after a commit that was not slow, whether the write buffer is stuck or no longer stuck."""
-        if self._has_stuck_buffer is None:
+        if self._stuck_buffer is None:
             return
-        if self._has_stuck_buffer():
+        if self._stuck_buffer() is not None:
             self.limit_seconds = _ALWAYS
         elif self._busy_since is None:
             self.limit_seconds = self._wait_seconds
@@ -111,9 +112,10 @@ class SendGate(Gate):
         return self._while_busy(now, waited)
 
     def _while_busy(self, now: float, waited: float) -> str | None:
-        if self._has_stuck_buffer is not None and self._has_stuck_buffer():
+        stuck = self._stuck_buffer() if self._stuck_buffer is not None else None
+        if stuck is not None:
             self.refused += 1
-            return REJECT
+            return f"{REJECT}: {stuck}"
         if self._busy_since is None or now - self._busy_since > BREATH_SECONDS:
             self._busy_since = None
             self.limit_seconds = self._wait_seconds
@@ -124,18 +126,18 @@ class SendGate(Gate):
         if began <= max(self._busy_since, self._drained_turn):
             return self.refuse("[PCBUSY_CLEAN_QUEUE]", max(waited, self._slow_seconds))
         self.refused += 1
-        return REJECT
+        return f"{REJECT}: {SLOW.format(commit_ms=round(self._slow_seconds * 1000))}"
 
 
 class Limits:
-    """The gates of a broker. `has_stuck_buffer`, for stores with a write buffer, returns whether it cannot be
-    emptied."""
+    """The gates of a broker. `stuck_buffer`, for stores with a write buffer, returns why it cannot be emptied,
+    None if it can."""
 
     def __init__(
-        self, configuration: Configuration, pools: Pools, turn: Turn, *, has_stuck_buffer: Callable[[], bool] | None
+        self, configuration: Configuration, pools: Pools, turn: Turn, *, stuck_buffer: Callable[[], str | None] | None
     ) -> None:
         self._configuration = configuration
-        self._send = SendGate(pools.send, turn, has_stuck_buffer)
+        self._send = SendGate(pools.send, turn, stuck_buffer)
         self._pull = Gate(pools.pull, turn)
         self._heartbeat = Gate(pools.heartbeat, turn)
         self._transaction = Gate(pools.transaction, turn)

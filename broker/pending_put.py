@@ -53,6 +53,7 @@ class PendingPut:
             return
         if error is not None:
             self.result.status = PutStatus.SERVICE_NOT_AVAILABLE
+            self.result.reason = str(error)
             self.is_finished = True
             self.finish()
             return

@@ -1,11 +1,12 @@
-"""Response codes and remarks for the status of a put, in RocketMQ's wording, and remarks that processors share."""
+"""Response codes and remarks for the result of a put, in RocketMQ's wording, and remarks that processors share. A put
+that the state of the broker refuses has the reason behind it."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from triomq.protocol.codes import ResponseCode
-from triomq.store.results import PutStatus
+from triomq.store.results import PutResult, PutStatus
 
 FAQ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
 NOT_SET: Final = "not set any response code"
@@ -44,10 +45,7 @@ SEND_CODES: Final[dict[PutStatus, int]] = {
 SEND_REMARKS: Final[dict[PutStatus, str]] = {
     PutStatus.MESSAGE_ILLEGAL: "t" + _ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: "t" + _ILLEGAL,
-    PutStatus.SERVICE_NOT_AVAILABLE: (
-        "service not available now. It may be caused by one of the following reasons: the broker's disk is "
-        "full [{disk}], messages are put to the slave, message store has been shut down, etc."
-    ),
+    PutStatus.SERVICE_NOT_AVAILABLE: "service not available now",
     PutStatus.CREATE_MAPEDFILE_FAILED: "create mapped file failed, server is busy or broken.",
     PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
     PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
@@ -70,3 +68,25 @@ COMMIT_REMARKS: Final[dict[PutStatus, str]] = {
     PutStatus.OS_PAGECACHE_BUSY: "OS page cache busy, please try another machine",
     PutStatus.UNKNOWN_ERROR: "UNKNOWN_ERROR",
 }
+
+
+def send_remark(result: PutResult, max_message_bytes: int) -> str:
+    """Return the remark of a send that was not stored."""
+    return _with_reason(SEND_REMARKS.get(result.status, "UNKNOWN_ERROR"), result, max_message_bytes)
+
+
+def commit_remark(result: PutResult, max_message_bytes: int) -> str:
+    """Return the remark of a commit that was not stored."""
+    return _with_reason(COMMIT_REMARKS.get(result.status, "UNKNOWN_ERROR DEFAULT"), result, max_message_bytes)
+
+
+def with_reason(remark: str, result: PutResult) -> str:
+    """Return a remark with the store's own reason. RocketMQ's text about a message that is at fault itself stays as it
+    is: it has the limits. For the state of the broker RocketMQ only lists what it may be."""
+    if result.status in UNSTORABLE or not result.reason:
+        return remark
+    return f"{remark.removesuffix('.')}: {result.reason}"
+
+
+def _with_reason(remark: str, result: PutResult, max_message_bytes: int) -> str:
+    return with_reason(remark.format(max_message_bytes=max_message_bytes), result)

@@ -63,8 +63,8 @@ class Appending:
         self._now_ms = now_ms
 
     def append(self, message: MessageToStore) -> PutResult:
-        if self._refusals.first is not None:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusals.first)
+        if self._refusals.first is not None and (reason := self._refusals.after_a_look()) is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         try:
             queue = self._queues.get(message.topic, message.queue_id)
         except ValueError as error:
@@ -142,6 +142,7 @@ class Appending:
         room. Return None on a slave, whose log is its master's: nothing is appended."""
         if self._settings.is_slave:
             return None
+        self._refusals.after_a_look()
         for cause, reason in self._refusals.texts().items():
             if cause != "disk":
                 return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
@@ -157,8 +158,8 @@ class Appending:
 
     def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
         """See MessageStore.append_batch."""
-        if self._refusals.first is not None:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusals.first)
+        if self._refusals.first is not None and (reason := self._refusals.after_a_look()) is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         if not units:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the batch is empty")
         limit = self._settings.max_message_bytes

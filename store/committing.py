@@ -26,6 +26,10 @@ from triomq.store.results import PutStatus
 
 log = structlog.get_logger("triomq.store.append")
 
+_RETRY_SECONDS = 0.1
+"""The pause between two attempts to write what a full disk keeps back: each may wait for the disk."""
+
+
 class Committing:
     """Commits (see the module docstring). `has_backlog`: queue entries wait for space on the disk. `is_end_unclear`:
     bytes of a refused commit lie behind the end of the log. Appending fills `pending`, and nobody else does."""
@@ -59,6 +63,8 @@ class Committing:
         self._dispatch = dispatch
         self._refusals = refusals
         self._fail_stop = fail_stop
+        for cause in ("queue", "end"):
+            refusals.look_with(cause, self.write_backlog, _RETRY_SECONDS)
         self.pending: list[DispatchEntry] = []
         self._buffer_bytes = 0
         if settings.has_buffer:

@@ -246,9 +246,10 @@ class MessageStore:
         return self._refusals.texts()
 
     @property
-    def has_stuck_buffer(self) -> bool:
-        """With transientStorePoolEnable: accepted messages cannot be written at present (a full disk)."""
-        return self._refusals.has("log")
+    def stuck_buffer(self) -> str | None:
+        """Return why accepted messages cannot be written at present (with transientStorePoolEnable: a full disk), or
+        None."""
+        return self._refusals.texts().get("log")
 
     @property
     def is_broken(self) -> bool:

@@ -146,7 +146,6 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         store_host=host.packed,
         now_ms=now_ms,
         pool=tables.pools.send,
-        disk_text=lambda: store.refusal or "",
     )
     pull = PullProcessor(
         configuration,

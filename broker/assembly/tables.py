@@ -123,7 +123,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
     store.observe_syncs(latencies.synced)
     has_buffer = configuration.store.transient_store_pool_enable
     limits = Limits(
-        configuration, pools, turn, has_stuck_buffer=(lambda: store.has_stuck_buffer) if has_buffer else None
+        configuration, pools, turn, stuck_buffer=(lambda: store.stuck_buffer) if has_buffer else None
     )
     turn.before_flush(store_metrics.timed(store.commit, limits.commit_took))
     tables = Tables(

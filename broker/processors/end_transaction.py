@@ -11,7 +11,7 @@ from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
-from triomq.broker.put_responses import COMMIT_CODES, COMMIT_REMARKS, NOT_SET, STORED
+from triomq.broker.put_responses import COMMIT_CODES, NOT_SET, STORED, commit_remark, with_reason
 from triomq.broker.transaction_check import HalfMessage
 from triomq.broker.transaction_interfaces import TransactionStore
 from triomq.protocol import property_names as names
@@ -118,9 +118,8 @@ class EndTransactionProcessor:
             response = new_response(request)
         else:
             code = COMMIT_CODES.get(status, ResponseCode.SYSTEM_ERROR)
-            remark = COMMIT_REMARKS.get(status, "UNKNOWN_ERROR DEFAULT")
             limit = self._configuration.store.max_message_size_bytes
-            response = new_response(request, code, remark.format(max_message_bytes=limit))
+            response = new_response(request, code, commit_remark(token.result, limit))
         connection.answer(request, response)
 
 
@@ -138,7 +137,7 @@ class ResumeAnswer(PendingPut):
         if self.result.status is PutStatus.PUT_OK:
             response = new_response(self._request)
         else:
-            remark = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+            remark = with_reason("Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.", self.result)
             response = new_response(self._request, ResponseCode.SYSTEM_ERROR, remark)
         self._connection.answer(self._request, response)
 

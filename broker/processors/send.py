@@ -18,7 +18,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.long_batch import LONG_BATCH, ids_in_steps, put_in_steps
-from triomq.broker.put_responses import FAQ, SEND_CODES, SEND_REMARKS, STORED
+from triomq.broker.put_responses import FAQ, SEND_CODES, STORED, send_remark
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.topics import both_ways
 from triomq.protocol import permission, sys_flag
@@ -85,8 +85,7 @@ class SendAnswer(PendingPut):
 
 
 class SendProcessor:
-    """Handles sends of producers. `store_host` is the broker's packed address; `disk_text` returns its disk usage for
-    refusals."""
+    """Handles sends of producers. `store_host` is the broker's packed address."""
 
     def __init__(
         self,
@@ -98,7 +97,6 @@ class SendProcessor:
         store_host: bytes,
         now_ms: Callable[[], int],
         pool: Pool,
-        disk_text: Callable[[], str],
     ) -> None:
         self._configuration = configuration
         self._topics = metadata.topics
@@ -110,7 +108,6 @@ class SendProcessor:
         self._store_host_v6 = sys_flag.STORE_HOST_V6 if len(store_host) == 20 else 0
         self._now_ms = now_ms
         self._pool = pool
-        self._disk_text = disk_text
         self._cluster = configuration.broker.broker_cluster_name
         self._take_settings()
 
@@ -268,7 +265,7 @@ class SendProcessor:
             if status not in STORED:
                 if status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's fault
                     self._stats.put_failed()
-                remark = self._refusal_text(status)
+                remark = send_remark(result, self._configuration.store.max_message_size_bytes)
                 connection.answer(request, new_response(request, code, remark, ext_fields=self.standing_fields()))
                 return
         self._stats.topic_put(topic, queue_id, result.message_count, result.size_bytes)
@@ -363,14 +360,6 @@ class SendProcessor:
             message.queue_id = 0
             self._topics.create_on_send_back(message.topic, 1, permission.READ_WRITE, 0)
             properties.pop(names.DELAY, None)
-
-    def _refusal_text(self, status: PutStatus) -> str:
-        remark = SEND_REMARKS.get(status, "UNKNOWN_ERROR")
-        if "{" not in remark:
-            return remark
-        return remark.format(
-            max_message_bytes=self._configuration.store.max_message_size_bytes, disk=self._disk_text()
-        )
 
 
 def _check_delay_level(text: str) -> None:

@@ -16,7 +16,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import MAX_RECONSUME_VERSION
-from triomq.broker.put_responses import FAQ
+from triomq.broker.put_responses import FAQ, with_reason
 from triomq.broker.record_border import topic_at
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.topics import both_ways
@@ -63,7 +63,8 @@ class SendBackAnswer(PendingPut):
             self._stats.send_back(self._group, self._origin)
             response = new_response(self._request)
         else:
-            response = new_response(self._request, ResponseCode.SYSTEM_ERROR, status.name)
+            remark = with_reason(status.name, self.result)
+            response = new_response(self._request, ResponseCode.SYSTEM_ERROR, remark)
         self._connection.answer(self._request, response)
 
 

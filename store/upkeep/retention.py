@@ -82,6 +82,7 @@ class Retention:
         self._index = contents.index
         self._settings = settings
         self._refusals = refusals
+        refusals.look_with("disk", self.check_disk)
         self._now_ms = now_ms
         self._offload = offload
         self._archived_until = archived_until or self._read_mark
@@ -111,7 +112,7 @@ class Retention:
                 await self._wake.wait()
 
     async def watch_disk(self) -> None:
-        """Check the disk every ten seconds until cancelled."""
+        """Check the disk every ten seconds until cancelled. (A put that a full disk refuses looks again itself.)"""
         await trio.sleep(1)
         while True:
             self.check_disk()
@@ -138,9 +139,11 @@ class Retention:
         )
         ratio = min(usage.values())
         was_full = self._refusals.has("disk")
-        if ratio > settings.disk_space_warning_level_ratio:
-            text = f"the disk of {self._paths.commit_logs[0]} is {ratio:.0%} full; free space or lower fileReservedTime"
-            self._refusals.set("disk", text)
+        limit = settings.disk_space_warning_level_ratio
+        if ratio > limit:
+            emptiest = min(usage, key=lambda path: usage[path])
+            text = f"the disk of {emptiest} is {ratio:.1%} full, messages are refused above {limit:.1%}"
+            self._refusals.set("disk", f"{text} (diskSpaceWarningLevelRatio); free space or lower fileReservedTime")
             if not was_full:
                 log.error("disk nearly full; messages are refused", ratio=round(ratio, 3))
         elif was_full:

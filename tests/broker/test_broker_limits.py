@@ -31,8 +31,8 @@ class Surroundings:
         self.configuration = Configuration.from_values(keys)
         self.pools = Pools(self.configuration.broker)
         self.turn = Turn()
-        self.is_stuck = False
-        self.limits = Limits(self.configuration, self.pools, self.turn, has_stuck_buffer=lambda: self.is_stuck)
+        self.stuck: str | None = None
+        self.limits = Limits(self.configuration, self.pools, self.turn, stuck_buffer=lambda: self.stuck)
 
     def wait(self, seconds: float) -> None:
         self.clock.jump(seconds)
@@ -101,7 +101,8 @@ async def test_a_slow_commit_refuses_what_came_meanwhile_and_ends_by_itself(mock
     around.limits.commit_took(0)
     around.wait(0.01)
     around.turn.begin()
-    assert around.ask() == REJECT
+    why = "the last commit of the store took 1500 ms, more than osPageCacheBusyTimeOutMills"
+    assert around.ask() == f"{REJECT}: {why}"
     around.wait(BREATH_SECONDS)
     around.turn.begin()
     assert around.ask() is None
@@ -121,10 +122,10 @@ async def test_a_settings_change_does_not_end_the_pause(mock_clock: trio.testing
 async def test_a_write_buffer_that_cannot_be_emptied_refuses_sends(mock_clock: trio.testing.MockClock) -> None:
     around = Surroundings(mock_clock)
     around.turn.begin()
-    around.is_stuck = True
+    around.stuck = "no space for the commit log"
     around.limits.commit_took(0)
-    assert around.ask() == REJECT
-    around.is_stuck = False
+    assert around.ask() == f"{REJECT}: no space for the commit log"
+    around.stuck = None
     around.limits.commit_took(0)
     assert around.ask() is None
 

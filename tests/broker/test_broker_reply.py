@@ -51,7 +51,6 @@ class Replies:
             store_host=STORE_HOST.packed,
             now_ms=lab.now_ms,
             pool=Pool("send", 10),
-            disk_text=lambda: "",
         )
         self.processor = ReplyProcessor(
             lab.configuration, send, lab.producers, writer, stats, store_host=STORE_HOST, now_ms=lab.now_ms

@@ -50,7 +50,6 @@ class Retries:
             store_host=STORE_HOST.packed,
             now_ms=lab.now_ms,
             pool=Pool("send", 10),
-            disk_text=lambda: "",
         )
 
     def set_group(self, **members: Any) -> None:
