@@ -48,6 +48,8 @@ GUEST_PAUSE_SECONDS = 0.1
 LONG_WORK_SECONDS = 8.0
 SHARE_LONG = {ORDERED: 0.1, FILTERED: 0.0}
 SHARE_FAILED = 0.03
+MOST_FAILURES = 3
+"""How often one message fails at most: the broker waits 10, 30 and 60 seconds, then minutes that no run has."""
 """How often a listener fails."""
 WANTED_TAG = "wanted"
 APPLICATION = Credentials("application", "a long secret")
@@ -314,7 +316,8 @@ class Consuming(ClientNode):
         else:
             await self._work()
         delivery.until = trio.current_time()
-        if not self._is_broadcasting and self.choose.random() < self.share_failed:
+        may_fail = message.reconsume_times < MOST_FAILURES
+        if not self._is_broadcasting and self.choose.random() < self.share_failed and may_fail:
             self._trace.add(f"{self.name}: fails with {key}")
             raise RuntimeError("the listener fails")
         history.consumed[delivery.group, key].append(delivery)
