@@ -48,9 +48,9 @@ GUEST_PAUSE_SECONDS = 0.1
 LONG_WORK_SECONDS = 8.0
 SHARE_LONG = {ORDERED: 0.1, FILTERED: 0.0}
 SHARE_FAILED = 0.03
+"""How often a listener fails."""
 MOST_FAILURES = 3
 """How often one message fails at most: the broker waits 10, 30 and 60 seconds, then minutes that no run has."""
-"""How often a listener fails."""
 WANTED_TAG = "wanted"
 APPLICATION = Credentials("application", "a long secret")
 OPERATOR = Credentials("operator", "another long secret")

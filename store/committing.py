@@ -93,6 +93,11 @@ class Committing:
     def has_pending(self) -> bool:
         return bool(self.pending) or self._log.pending_bytes > 0
 
+    def unwritten(self) -> str:
+        """Say what is lost when the process ends now."""
+        why = self._refusals.texts().get("log", "")
+        return f"{len(self.pending)} acknowledged messages in the buffer of transientStorePoolEnable are lost: {why}"
+
     def commit(self, *, buffered: bool = False) -> None:
         """See MessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer it."""
         if self._fail_stop.failure is not None:

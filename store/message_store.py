@@ -163,7 +163,8 @@ class MessageStore:
         """Commit, flush and write the checkpoint a last time, remove the abort file, and release the lock.
 
         Nothing else may be running. If the store is broken, or breaks now, the abort file stays; a failed store writes
-        nothing more. Raises StoreFailed if the store fails now; it is closed nevertheless.
+        nothing more. Raises StoreFailed if the store fails now, or cannot write what transientStorePoolEnable held
+        back; it is closed nevertheless.
         """
         if not self._is_open:
             return
@@ -183,9 +184,11 @@ class MessageStore:
         with self._fail_stop.during("the last flush"):
             contents = self.contents
             is_whole = self.replica.is_whole or not self._live.is_slave
-            is_whole = is_whole and not self._committing.is_end_unclear
+            is_whole = is_whole and not self._committing.is_end_unclear and not self._committing.pending
             note = clean_note(contents.log, contents.queues, contents.index) if is_whole else None
             self._is_flushed = await self._flush.flush_thoroughly(note)
+            if self._committing.pending:
+                raise StoreError(self._committing.unwritten())
 
     def _release(self) -> None:
         """End all waits, and release threads, descriptors and the lock. Remove the abort file if nothing failed."""

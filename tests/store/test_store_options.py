@@ -12,6 +12,7 @@ from store_faults import FULL, FailingFiles
 from store_support import abandon, message, open_store
 
 from triomq.protocol import record
+from triomq.store.errors import StoreFailed
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutStatus
 from triomq.store.upkeep.warm_up import WarmUp
@@ -65,6 +66,18 @@ async def test_a_full_disk_behind_a_write_buffer(tmp_path: Path) -> None:
     assert bodies(store) == [b"accepted"] and store.refusal is None
     assert store.append(message(body=b"next")).queue_offset == 1
     await store.close()
+
+
+async def test_a_stop_while_the_disk_is_full_says_what_the_write_buffer_loses(tmp_path: Path) -> None:
+    files = FailingFiles()
+    store = await open_store(tmp_path, files=files, transient_store_pool_enable=True)
+    files.where, files.error = "commitlog", FULL
+    for _ in range(2):
+        assert store.append(message()).is_ok
+    store.commit()
+    with pytest.raises(StoreFailed, match=r"2 acknowledged messages .* are lost: .*No space left"):
+        await store.close()
+    assert (tmp_path / "abort").exists(), "the next start does not take the log for whole"
 
 
 async def test_a_file_that_is_warmed_up_keeps_what_was_written_meanwhile(tmp_path: Path) -> None:
