@@ -51,7 +51,7 @@ class Protection:
             return
         for number, (group, topic, queue_id) in enumerate(self._stats.queues_read()):
             behind_bytes, behind_ms = self._distance(group, topic, queue_id)
-            self._stats.fall_behind(group, topic, queue_id, behind_bytes, behind_ms)
+            self._stats.backlogs.note((group, topic, queue_id), behind_bytes, behind_ms)
             if number % QUEUES_AT_A_TIME == 0:
                 # Safe across this await, because the list is a copy: a queue deleted meanwhile has no entries, so no
                 # group is behind in it.
@@ -63,7 +63,8 @@ class Protection:
         if not broker.disable_consume_if_consumer_read_slowly:
             return
         await self.measure()
-        for group, behind_bytes in self._stats.groups_behind(broker.consumer_fallbehind_threshold_bytes).items():
+        limit_bytes = broker.consumer_fallbehind_threshold_bytes
+        for group, behind_bytes in self._stats.backlogs.groups_behind(limit_bytes).items():
             if self._groups.disable_consuming(group):
                 log.warning("group stopped: it is too far behind", group=group, behind_bytes=behind_bytes)
 

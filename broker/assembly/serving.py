@@ -222,9 +222,25 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
     replication.access.nameservers = lambda: registration.nameservers
     topics.on_change = registration.topic_changed
     topics.on_created_by_use = registration.register_soon
-    tables.store.replica.on_deleted = tables.metadata.offsets.remove_topic
-    topics.on_made_again = lambda topic: tables.metadata.offsets.remove_outlived(topic, tables.store.reading.max_offset)
+    _end_positions_with_topics(tables)
     return registration
+
+
+def _end_positions_with_topics(tables: Tables) -> None:
+    """Let what is known about the positions of groups end with a topic: on a slave when its log says that the topic is
+    deleted, on a master at the latest before a topic of that name is made again."""
+    offsets, stats, topics = tables.metadata.offsets, tables.stats, tables.metadata.topics
+
+    def deleted(topic: str) -> None:
+        offsets.remove_topic(topic)
+        stats.forget_next_offsets(topic=topic)
+
+    def made_again(topic: str) -> None:
+        offsets.remove_outlived(topic, tables.store.reading.max_offset)
+        stats.forget_next_offsets(topic=topic)
+
+    tables.store.replica.on_deleted = deleted
+    topics.on_made_again = made_again
 
 
 def _replication(tables: Tables, client: RemotingClient) -> Replication:

@@ -44,6 +44,7 @@ class Figures:
         snapshot = Snapshot(
             tables.metadata,
             tables.store.reading,
+            tables.stats.next_offset,
             now_ms=tables.now_ms,
             limit=self._parts.limit,
             ages=self._ages,

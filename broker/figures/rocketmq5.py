@@ -128,6 +128,21 @@ class RocketMq5Figures:
             "Age of the oldest of them, 0 if there is none.",
             of_pairs(lambda pair: pair.age_ms),
         )
+        yield gauge(
+            "rocketmq_consumer_inflight_messages",
+            "Messages that the group has pulled and not committed.",
+            of_pairs(lambda pair: pair.inflight),
+        )
+        yield gauge(
+            "rocketmq_consumer_ready_messages",
+            "Messages that the group has not pulled.",
+            of_pairs(lambda pair: pair.ready),
+        )
+        yield gauge(
+            "rocketmq_consumer_queueing_latency_milliseconds",
+            "Age of the oldest of them, 0 if there is none.",
+            of_pairs(lambda pair: pair.ready_age_ms),
+        )
 
     def _clients(self) -> Iterator[Family]:
         metadata, parts = self._parts.serving.tables.metadata, self._parts

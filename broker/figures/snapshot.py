@@ -4,22 +4,25 @@ The first family that walks over them computes, step by step, and the others rea
 scrape agree. At most `limit` topics, and pairs of a topic and a group, are computed; `left_out` counts the others.
 
 How long a message has been waiting is read from the log, and for a group that does not move only once: `ages` keeps the
-store time of the message at a committed offset for the next scrape, for the pairs that were shown last.
+store time of the message at a committed or pulled offset for the next scrape, for the pairs that were shown last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from triomq.broker.tables.metadata import Metadata
+from triomq.broker.tables.offsets import NO_OFFSET
 from triomq.protocol.clock import NowMs
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from triomq.store.reading import Reading
 
 OFFLINE_MODEL = "CLUSTERING"
-Ages = dict[tuple[str, str, int], tuple[int, int]]
-"""(group, topic, queue id) -> queue offset and store time (ms) of the first message that the group lacks."""
+Ages = dict[tuple[str, str, int, int], int]
+"""(group, topic, queue id, queue offset) -> store time (ms) of the first message from there on."""
+NextOffset = Callable[[str, str, int], int]
+"""Returns where a group will pull next from a queue of a topic, -1 if that is not known."""
 
 
 @dataclass(slots=True)
@@ -34,7 +37,10 @@ class TopicFigures:
 class PairFigures:
     """A group and a topic that it consumes or has consumed. `lag` is what the group lacks, `consumed` what it has
     committed, both over all queues; `age_ms` is how long the oldest message that it lacks has been stored. `beyond`
-    counts the queues with an offset beyond their end: nothing waits there, and they hide no backlog of others."""
+    counts the queues with an offset beyond their end: nothing waits there, and they hide no backlog of others.
+    `inflight` is what the group has pulled and not committed, without queues that it has committed nothing for;
+    `ready` is what it has not pulled, and `ready_age_ms` how long the oldest of that has been stored. A group whose
+    pulls are not known has pulled what it has committed."""
 
     group: str
     topic: str
@@ -42,6 +48,9 @@ class PairFigures:
     lag: int
     beyond: int
     age_ms: int
+    inflight: int
+    ready: int
+    ready_age_ms: int
     members: int
     is_broadcasting: bool
 
@@ -53,9 +62,19 @@ class PairFigures:
 class Snapshot:
     """See the module's docstring. Made for one scrape."""
 
-    def __init__(self, metadata: Metadata, reading: Reading, *, now_ms: NowMs, limit: int, ages: Ages) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        reading: Reading,
+        next_offset: NextOffset,
+        *,
+        now_ms: NowMs,
+        limit: int,
+        ages: Ages,
+    ) -> None:
         self._metadata = metadata
         self._reading = reading
+        self._next_offset = next_offset
         self._now_ms = now_ms()
         self._limit = limit
         self._known = ages
@@ -101,27 +120,44 @@ class Snapshot:
         model = online.consumption.message_model if online is not None else OFFLINE_MODEL
         offsets = self._metadata.offsets.queues(group, topic)
         ends = self._reading.ends(topic)
-        consumed = lag = beyond = 0
-        oldest_ms = self._now_ms
+        consumed = lag = beyond = inflight = ready = 0
+        oldest_ms = oldest_ready_ms = self._now_ms
         for queue_id, end in ends.items():
-            offset = max(0, offsets.get(queue_id, 0))
+            committed = offsets.get(queue_id, NO_OFFSET)
+            offset = max(0, committed)
+            pulled = max(offset, min(self._next_offset(group, topic, queue_id), end))
             lag += max(0, end - offset)
+            ready += max(0, end - pulled)
+            if committed >= 0:
+                inflight += pulled - offset
             if offset < end:
                 oldest_ms = min(oldest_ms, self._stored_at(group, topic, queue_id, offset))
+            if pulled < end:
+                oldest_ready_ms = min(oldest_ready_ms, self._stored_at(group, topic, queue_id, pulled))
         for queue_id, offset in offsets.items():
             consumed += max(0, offset)
             beyond += offset > ends.get(queue_id, 0)
-        members = len(online.channels) if online is not None else 0
-        age_ms = max(0, self._now_ms - oldest_ms)
-        return PairFigures(group, topic, consumed, lag, beyond, age_ms, members, model == "BROADCASTING")
+        return PairFigures(
+            group,
+            topic,
+            consumed=consumed,
+            lag=lag,
+            beyond=beyond,
+            age_ms=max(0, self._now_ms - oldest_ms),
+            inflight=inflight,
+            ready=ready,
+            ready_age_ms=max(0, self._now_ms - oldest_ready_ms),
+            members=len(online.channels) if online is not None else 0,
+            is_broadcasting=model == "BROADCASTING",
+        )
 
     def _stored_at(self, group: str, topic: str, queue_id: int, offset: int) -> int:
-        """Return the store time of the first message that the group lacks in a queue."""
+        """Return the store time of the first message of a queue from `offset` on."""
         offset = max(offset, self._reading.min_offset(topic, queue_id))
-        key = (group, topic, queue_id)
-        known = self._known.get(key)
-        if known is None or known[0] != offset:
-            stored_ms = self._reading.store_time_at(topic, queue_id, offset)
-            known = (offset, stored_ms if stored_ms >= 0 else self._now_ms)
-        self.ages[key] = known
-        return known[1]
+        key = (group, topic, queue_id, offset)
+        stored_ms = self._known.get(key, -1)
+        if stored_ms < 0:
+            found_ms = self._reading.store_time_at(topic, queue_id, offset)
+            stored_ms = found_ms if found_ms >= 0 else self._now_ms
+        self.ages[key] = stored_ms
+        return stored_ms

@@ -17,13 +17,14 @@ class Backlogs:
         self._max_entries = max_entries
         self._behind: dict[Key, tuple[int, int]] = {}
 
-    def note(self, key: Key, size_bytes: int, time_ms: int) -> None:
-        """Record how far a group is behind in a queue."""
+    def note(self, key: Key, size_bytes: int, time_ms: int = 0) -> None:
+        """Record how far a group is behind in a queue now (GROUP_GET_FALL_SIZE and _TIME)."""
         if key in self._behind or len(self._behind) < self._max_entries:
             self._behind[key] = (size_bytes, time_ms)
 
     def groups_behind(self, limit_bytes: int) -> dict[str, int]:
-        """Return group -> bytes for the groups that are further behind than `limit_bytes` in any queue."""
+        """Return group -> bytes for the groups that are further behind than `limit_bytes` in any queue
+        (protectBroker)."""
         worst: dict[str, int] = {}
         for (group, _, _), (size_bytes, _) in self._behind.items():
             if size_bytes > limit_bytes:

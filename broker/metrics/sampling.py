@@ -27,6 +27,8 @@ DAY: Final = 2
 CAPACITIES: Final = (7, 7, 25)
 PERIODS_MS: Final = (10_000, 600_000, 3_600_000)
 
+UNKNOWN_OFFSET: Final = -1
+
 MESSAGES: Final = 0
 SIZE_BYTES: Final = 1
 
@@ -69,7 +71,8 @@ def timelines() -> tuple[Timeline, Timeline, Timeline]:
 
 
 class Flow:
-    """Running totals. Count by adding to `messages`, `size_bytes` and `times` (the number of additions).
+    """Running totals. Count by adding to `messages`, `size_bytes` and `times` (the number of additions). `next_offset`
+    is where a group that reads a queue will read next, UNKNOWN_OFFSET before it has read.
 
     A flow with `parts` is their sum, which `gather` updates.
 
@@ -84,6 +87,7 @@ class Flow:
         "_samples",
         "messages",
         "middle_messages",
+        "next_offset",
         "parts",
         "size_bytes",
         "times",
@@ -94,6 +98,7 @@ class Flow:
         self.size_bytes = 0
         self.times = 0
         self.middle_messages = 0
+        self.next_offset = UNKNOWN_OFFSET
         self._large: list[int] | None = None  # by the edges beyond MIDDLE_BYTES
         self.parts = parts
         self._base = (0, 0, 0)

@@ -27,6 +27,7 @@ from triomq.broker.metrics.sampling import (
     MINUTE,
     SIZE_BYTES,
     SMALL_BYTES,
+    UNKNOWN_OFFSET,
     Flow,
     timelines,
 )
@@ -59,7 +60,8 @@ NamedFlow: TypeAlias = tuple[str, str, Flow, int]
 class BrokerStats:
     """All statistics of a broker. `put_total` and `get_total` are messages that clients sent and got since the start,
     `stored_total` all that were stored: also retries, halves and what the broker wrote by itself, `read_total` all that
-    were read: also by the broker's transaction checks."""
+    were read: also by the broker's transaction checks.
+    `backlogs` is how far each group is behind the end of the log."""
 
     def __init__(self, cluster: str, *, now_ms: NowMs, detail: bool = True, max_flows: int = MAX_FLOWS) -> None:
         """`cluster` is the key of the broker's own totals; `detail` counts queues too (enableDetailStat)."""
@@ -76,7 +78,7 @@ class BrokerStats:
         self._groups: dict[tuple[str, str], Flow] = {}
         self._latencies = ReadLatencies(self.spans, self._has_room, self._reads, detail=detail)
         self._others = Counters(self.spans, self._has_room)
-        self._backlogs = Backlogs(max_flows)
+        self.backlogs = Backlogs(max_flows)
         self._overflow = Flow(self.spans)
         self._broker_put = Flow(self.spans)
         self._broker_get = Flow(self.spans)
@@ -102,14 +104,17 @@ class BrokerStats:
                 flow.count_size(message_count, size_bytes)
         self.put_total += message_count
 
-    def group_get(self, group: str, topic: str, queue_id: int, message_count: int, size_bytes: int) -> None:
-        """Count one pull's messages that were delivered to a consumer."""
+    def group_get(
+        self, group: str, topic: str, queue_id: int, message_count: int, size_bytes: int, next_offset: int
+    ) -> None:
+        """Count one pull's messages that were delivered to a consumer, who will continue at `next_offset`."""
         flow = self._gets.get((group, topic, queue_id))
         if flow is None:
             flow = self._new_get(group, topic, queue_id)
         flow.messages += message_count
         flow.size_bytes += size_bytes
         flow.times += 1
+        flow.next_offset = next_offset
         self.get_total += message_count
         self.get_found_times += 1
 
@@ -126,9 +131,12 @@ class BrokerStats:
         """Return the messages read from queues, by clients and by the broker for itself."""
         return self.get_total + self.internal_get_total
 
-    def get_missed(self) -> None:
-        """Count a pull that found nothing."""
+    def get_missed(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Count a pull that found nothing, and sends its consumer to `next_offset`."""
         self.get_missed_times += 1
+        flow = self._gets.get((group, topic, queue_id))
+        if flow is not None:
+            flow.next_offset = next_offset
 
     def stored(self, message_count: int, size_bytes: int) -> None:
         """Count messages that the store accepted from any source."""
@@ -147,7 +155,10 @@ class BrokerStats:
         """Return how often a group received messages; None if nothing was counted."""
         group, topic, queue_id = key
         read = self._groups.get((topic, group)) if queue_id == ALL_QUEUES else self._gets.get(key)
-        return read.times if read is not None else None
+        if read is None:
+            return None
+        read.gather()
+        return read.times
 
     def send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer sent back."""
@@ -156,10 +167,6 @@ class BrokerStats:
     def commercial(self, name: str, owner: str, topic: str, group: str, kind: str, amount: int) -> None:
         """Add to a counter of the COMMERCIAL_ family; hooks call this."""
         self._others.add(name, f"{owner}@{topic}@{group}@{kind}", amount)
-
-    def fall_behind(self, group: str, topic: str, queue_id: int, size_bytes: int, time_ms: int = 0) -> None:
-        """Record how far a group is behind the end of the log now (GROUP_GET_FALL_SIZE and _TIME)."""
-        self._backlogs.note((group, topic, queue_id), size_bytes, time_ms)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -199,13 +206,15 @@ class BrokerStats:
             return [f"{topic}@{group}" for topic, group in self._groups]
         return self._others.keys(name)
 
+    def next_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """Return where the group will pull next from a queue, as the last pull said; UNKNOWN_OFFSET (-1) if it was not
+        counted yet."""
+        flow = self._gets.get((group, topic, queue_id))
+        return flow.next_offset if flow is not None else UNKNOWN_OFFSET
+
     def queues_read(self) -> list[tuple[str, str, int]]:
         """Return (group, topic, queue id) of each queue that a group pulled from."""
         return list(self._gets)
-
-    def groups_behind(self, limit_bytes: int) -> dict[str, int]:
-        """Return group -> bytes for groups further behind than the limit in any queue (protectBroker)."""
-        return self._backlogs.groups_behind(limit_bytes)
 
     def named(self) -> Iterator[NamedFlow]:
         """Return every flow with the name, the key and the column of each of its statistics."""
@@ -229,14 +238,18 @@ class BrokerStats:
                 yield QUEUE_GET_NUMS, f"{topic}@{queue_id}@{group}", flow, MESSAGES
                 yield QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", flow, SIZE_BYTES
 
-    def moments(self) -> list[tuple[str, str, int]]:
-        """Return (name, key, value) of each group's last measured distance in each queue."""
-        return self._backlogs.moments()
+    # -- topics and groups that are gone -------------------------------------------------------------------------------
 
-    # -- topics and groups that are gone (called with autoDeleteUnusedStats) -------------------------------------------
+    def forget_next_offsets(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Forget where groups will pull next, of a topic or group that is deleted: to the next one of that name it
+        would mean nothing. The statistics stay, unless autoDeleteUnusedStats is set."""
+        for (of_topic, of_group), total in self._groups.items():
+            if topic in (None, of_topic) and group in (None, of_group):
+                for flow in total.parts or ():
+                    flow.next_offset = UNKNOWN_OFFSET
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the statistics of a deleted topic."""
+        """Drop the statistics of a deleted topic (autoDeleteUnusedStats)."""
         self._topics.pop(topic, None)
         self._puts = {key: flow for key, flow in self._puts.items() if key[0] != topic}
         self._groups = {key: flow for key, flow in self._groups.items() if key[0] != topic}
@@ -244,7 +257,7 @@ class BrokerStats:
         self._others.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """Drop the statistics of a deleted subscription group."""
+        """Drop the statistics of a deleted subscription group (autoDeleteUnusedStats)."""
         self._groups = {key: flow for key, flow in self._groups.items() if key[1] != group}
         self._forget_gets(lambda key: key[0] == group)
         self._others.forget_group(group)
@@ -285,7 +298,7 @@ class BrokerStats:
     def _flows(self) -> Iterator[Flow]:
         yield self._broker_put
         yield self._broker_get
-        if self._detail:  # otherwise each of these is also the one of its topic or group
+        if self._detail:  # otherwise nobody reads the windows of these
             yield from self._puts.values()
             yield from self._gets.values()
         yield from self._topics.values()
@@ -334,7 +347,7 @@ class BrokerStats:
     def _new_get(self, group: str, topic: str, queue_id: int) -> Flow:
         total = self._groups.get((topic, group))
         if total is None and self._has_room():
-            total = self._groups[topic, group] = Flow(self.spans, [] if self._detail else None)
+            total = self._groups[topic, group] = Flow(self.spans, [])  # also without detail, for `next_offset`
         if total is None or not self._has_room():
             return self._overflow
         flow = self._gets[group, topic, queue_id] = self._part_of(total)
@@ -381,4 +394,4 @@ class BrokerStats:
     def _forget_gets(self, is_gone: Callable[[_Get], bool]) -> None:
         self._gets = {key: flow for key, flow in self._gets.items() if not is_gone(key)}
         self._latencies.forget(is_gone)
-        self._backlogs.forget(is_gone)
+        self.backlogs.forget(is_gone)

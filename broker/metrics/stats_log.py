@@ -45,7 +45,8 @@ class StatsLog:
     async def print_moments(self) -> None:
         """Print how far groups are behind; called every five minutes."""
         await _print(
-            f"[{name}] [{key}] Stats Every 5 Minutes, Value: {value}" for name, key, value in self._stats.moments()
+            f"[{name}] [{key}] Stats Every 5 Minutes, Value: {value}"
+            for name, key, value in self._stats.backlogs.moments()
         )
 
     def _lines(self, kind: int) -> Iterable[str]:

@@ -80,6 +80,7 @@ class GroupAdminProcessor:
             offsets_removed=header.remove_offset,
             before=known,
         )
+        self._stats.forget_next_offsets(group=header.group_name)
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_group(header.group_name)
         await saved(self._groups)

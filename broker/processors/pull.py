@@ -242,9 +242,9 @@ class PullProcessor:
         if elapsed_ms:  # rare, so nearly every pull costs only the clock reading
             self._read_took(header, result, elapsed_ms)
         if result.status is not _FOUND:
-            self._stats.get_missed()
             if result.status is GetStatus.OFFSET_OVERFLOW_BADLY and not self._is_slave:
                 self._begin_anew(header, result)
+            self._stats.get_missed(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
         return result
 
     def _begin_anew(self, header: PullMessageRequestHeader, result: GetResult) -> None:
@@ -287,7 +287,12 @@ class PullProcessor:
         if code == _SUCCESS:
             body = result.records[0] if result.message_count == 1 else b"".join(result.records)
             self._stats.group_get(
-                header.consumer_group, header.topic, header.queue_id, result.message_count, result.size_bytes
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                result.message_count,
+                result.size_bytes,
+                result.next_begin_offset,
             )
             if self.quotas is not None:
                 self.quotas.pulled(connection, request, header.consumer_group, result.message_count, len(body))

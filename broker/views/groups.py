@@ -42,7 +42,9 @@ class Groups:
 
     def _snapshot(self) -> Snapshot:
         tables = self._serving.tables
-        return Snapshot(self._metadata, tables.store.reading, now_ms=tables.now_ms, limit=0, ages={})
+        return Snapshot(
+            self._metadata, tables.store.reading, tables.stats.next_offset, now_ms=tables.now_ms, limit=0, ages={}
+        )
 
     def _row(self, group: str, snapshot: Snapshot) -> GroupRow:
         stats = self._serving.tables.stats

@@ -109,7 +109,8 @@ class Topics:
             queues.append({"id": queue_id, "min": low, "max": end, "messages": end - low, "last_ms": last_ms})
             if queue_id % _STEP_QUEUES == _STEP_QUEUES - 1:
                 yield
-        snapshot = Snapshot(metadata, reading, now_ms=self._serving.tables.now_ms, limit=0, ages={})
+        tables = self._serving.tables
+        snapshot = Snapshot(metadata, reading, tables.stats.next_offset, now_ms=tables.now_ms, limit=0, ages={})
         consumers = []
         groups = dict.fromkeys([*metadata.consumers.groups_of_topic(topic), *metadata.offsets.groups_of_topic(topic)])
         for group in groups:

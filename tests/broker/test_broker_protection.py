@@ -55,7 +55,7 @@ class Surroundings:
     def consumed(self, group: str, queue_offset: int) -> None:
         self.groups.find(group)
         self.offsets.commit(group, "T", 0, queue_offset)
-        self.stats.group_get(group, "T", 0, 1, 1)
+        self.stats.group_get(group, "T", 0, 1, 1, 0)
 
     def is_consuming(self, group: str) -> bool:
         config = self.groups.get(group)
@@ -70,7 +70,7 @@ async def test_the_distance_is_that_from_the_next_message_to_the_end() -> None:
     around.groups.find("NeverRead")
     around.clock.advance(100_000)
     await around.protection.measure()
-    assert set(around.stats.moments()) == {
+    assert set(around.stats.backlogs.moments()) == {
         ("GROUP_GET_FALL_SIZE", "0@T@Slow", 60_000),
         ("GROUP_GET_FALL_TIME", "0@T@Slow", 60_000),
         ("GROUP_GET_FALL_SIZE", "0@T@Done", 0),
@@ -82,14 +82,14 @@ async def test_what_retention_removed_is_not_behind() -> None:
     around = Surroundings(first=90)
     around.consumed("Slow", 0)
     await around.protection.measure()
-    assert ("GROUP_GET_FALL_SIZE", "0@T@Slow", 10_000) in around.stats.moments()
+    assert ("GROUP_GET_FALL_SIZE", "0@T@Slow", 10_000) in around.stats.backlogs.moments()
 
 
 async def test_it_is_not_measured_when_that_is_switched_off() -> None:
     around = Surroundings(diskFallRecorded="false")
     around.consumed("Slow", 0)
     await around.protection.measure()
-    assert around.stats.moments() == []
+    assert around.stats.backlogs.moments() == []
 
 
 async def test_groups_too_far_behind_are_stopped_when_that_is_wanted() -> None:

@@ -1,4 +1,5 @@
-"""The families of RocketMQ 5 that are measured on the path of messages: sizes."""
+"""The families of RocketMQ 5 that are measured on the path of messages: their sizes, and what groups have
+pulled."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from broker_fakes import FakeClock
-from broker_scrape import Scrape, watched
+from broker_scrape import Scrape, WatchedBroker, traffic, watched
 
 from triomq.broker.metrics.sampling import SIZE_EDGES_BYTES
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.protocol.record import BatchUnit, encode_batch_units
 
 SIZE = "rocketmq_message_size"
+QUEUEING = "rocketmq_consumer_queueing_latency_milliseconds"
 
 
 def sizes(scrape: Scrape, topic: str) -> list[float]:
@@ -79,3 +81,109 @@ def test_the_sizes_of_a_topic_are_those_of_all_its_queues(detail: bool) -> None:
     assert stats.message_sizes("T") == [1, 12, 2, 2, 2, 2, 1], "a size at an edge belongs to the bucket below"
     stats.forget_topic("T")
     assert stats.message_sizes("T") == [0] * 7
+
+
+async def positions(it: WatchedBroker, topic: str = "T", group: str = "G") -> tuple[int, int, int, bool]:
+    """Return what a group lacks, has in flight, and has not pulled, and whether some of that has an age."""
+    scrape = await it.scrape()
+    lag, inflight, ready = (
+        int(scrape.value(f"rocketmq_consumer_{what}_messages", topic=topic, consumer_group=group))
+        for what in ("lag", "inflight", "ready")
+    )
+    age_ms = scrape.value(QUEUEING, topic=topic, consumer_group=group, is_retry="false", is_system="false")
+    assert 0 <= age_ms < 60_000
+    return lag, inflight, ready, age_ms > 0
+
+
+async def commit(it: WatchedBroker, queue_id: int, offset: int) -> None:
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": queue_id, "commitOffset": offset}
+    assert (await it.broker.ask(15, fields)).code == 0
+
+
+async def test_what_is_pulled_and_not_committed_is_in_flight_and_the_rest_is_ready(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        await traffic(it.broker)  # 5 of 5 are pulled, 3 committed; 0 of 2
+        assert await positions(it) == (4, 2, 2, True)
+        await commit(it, 0, 5)
+        await commit(it, 1, 0)
+        assert await positions(it) == (2, 0, 2, True)
+        assert (await it.broker.pull("T", queueId=1, maxMsgNums=1)).code == 0
+        assert await positions(it) == (2, 1, 1, True)
+        assert (await it.broker.pull("T", queueId=1, queueOffset=1)).code == 0
+        assert await positions(it) == (2, 2, 0, False)
+        await commit(it, 1, 2)
+        assert await positions(it) == (0, 0, 0, False)
+
+
+async def test_a_group_that_has_not_pulled_since_the_start_has_pulled_what_it_has_committed(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        await traffic(it.broker)
+    async with watched(tmp_path) as it:
+        assert await positions(it) == (4, 0, 4, True)
+
+
+async def test_what_a_filter_skips_is_pulled(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        await traffic(it.broker)
+        for _ in range(3):
+            assert (await it.broker.send("T", queueId=0)).code == 0
+        assert await positions(it) == (7, 2, 5, True)
+        skipped = await it.broker.pull("T", queueOffset=5, subscription="NoSuchTag", sysFlag=4)
+        assert skipped.code == 20
+        assert await positions(it) == (7, 5, 2, True)
+
+
+async def test_offsets_beyond_the_end_or_before_the_last_pull_are_never_below_0_and_hide_nothing(
+    tmp_path: Path,
+) -> None:
+    async with watched(tmp_path) as it:
+        await traffic(it.broker)
+        await commit(it, 1, 5000)
+        assert await positions(it) == (2, 2, 0, False)
+        await commit(it, 0, 5000)
+        await commit(it, 1, 0)
+        assert await positions(it) == (2, 0, 2, True)
+        await commit(it, 0, 1)  # as a reset does
+        assert await positions(it) == (6, 4, 2, True)
+        assert (await it.broker.pull("T", queueOffset=1, maxMsgNums=1)).code == 0
+        assert await positions(it) == (6, 1, 5, True)
+
+
+async def test_a_topic_that_is_made_again_knows_nothing_of_earlier_pulls(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        await traffic(it.broker)
+        assert (await it.broker.ask(215, {"topic": "T"})).code == 0
+        assert not (await it.scrape()).labels["rocketmq_consumer_ready_messages"]
+        await it.broker.create_topic("T")
+        for _ in range(3):
+            assert (await it.broker.send("T", queueId=0)).code == 0
+        assert await positions(it) == (3, 0, 3, True)
+
+
+@pytest.mark.parametrize("removes_offsets", ["true", "false"])
+async def test_a_group_that_is_deleted_has_no_earlier_pulls(tmp_path: Path, removes_offsets: str) -> None:
+    async with watched(tmp_path) as it:
+        await traffic(it.broker)
+        fields = {"groupName": "G", "removeOffset": removes_offsets}
+        assert (await it.broker.ask(207, fields)).code == 0
+        lag = 7 if removes_offsets == "true" else 4  # its members are still connected
+        assert await positions(it) == (lag, 0, lag, True)
+
+
+@pytest.mark.parametrize("detail", [True, False])
+def test_the_next_offset_of_a_queue_is_that_of_the_last_pull(detail: bool) -> None:
+    stats = BrokerStats("C", now_ms=FakeClock(), detail=detail)
+    stats.get_missed("G", "T", 0, 7)
+    assert stats.next_offset("G", "T", 0) == -1, "nothing was counted so far"
+    for queue_id, next_offset in ((0, 10), (1, 20), (0, 5)):
+        stats.group_get("G", "T", queue_id, 1, 1, next_offset)
+    stats.get_missed("G", "T", 1, 21)
+    stats.group_get("G", "Other", 0, 1, 1, 3)
+    stats.group_get("H", "T", 0, 1, 1, 4)
+    assert [stats.next_offset("G", "T", queue_id) for queue_id in (0, 1, 2)] == [5, 21, -1]
+    stats.forget_next_offsets(topic="T")
+    assert stats.next_offset("G", "T", 0) == stats.next_offset("H", "T", 0) == -1
+    assert stats.next_offset("G", "Other", 0) == 3
+    stats.forget_next_offsets(group="G")
+    assert stats.next_offset("G", "Other", 0) == -1
+    assert stats.total("GROUP_GET_NUMS", "T@G") == 3

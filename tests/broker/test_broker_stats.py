@@ -86,7 +86,7 @@ def test_each_span_has_samples_of_its_own(stats: BrokerStats, clock: FakeClock) 
 def test_every_name_finds_what_was_counted_for_it_under_rocketmqs_key(stats: BrokerStats) -> None:
     stats.topic_put("T", 3, 2, 200)
     stats.topic_put("T", 4, 1, 100)
-    stats.group_get("G", "T", 3, 4, 400)
+    stats.group_get("G", "T", 3, 4, 400, 0)
     stats.get_latency("G", "T", 3, 7)
     stats.send_back("G", "T")
     stats.commercial("COMMERCIAL_SEND_TIMES", "owner", "T", "P", "SEND_SUCCESS", 1)
@@ -125,7 +125,7 @@ def test_without_detail_queues_are_not_counted_apart(clock: FakeClock) -> None:
     stats = BrokerStats("C", now_ms=clock, detail=False)
     for queue_id in range(4):
         stats.topic_put("T", queue_id, 1, 10)
-        stats.group_get("G", "T", queue_id, 2, 20)
+        stats.group_get("G", "T", queue_id, 2, 20, 0)
     stats.get_latency("G", "T", 1, 5)
     stats.sample_minute()
     assert stats.snapshot("QUEUE_PUT_NUMS", "T@0") is None
@@ -137,13 +137,13 @@ def test_without_detail_queues_are_not_counted_apart(clock: FakeClock) -> None:
 
 def test_latency_of_pulls_that_nobody_timed_is_zero(stats: BrokerStats) -> None:
     assert stats.snapshot("GROUP_GET_LATENCY", "0@T@G") is None
-    stats.group_get("G", "T", 0, 1, 1)
+    stats.group_get("G", "T", 0, 1, 1, 0)
     stats.sample_minute()
     assert minute_of(stats, "GROUP_GET_LATENCY", "0@T@G") == (0, 0.0, 0.0)
 
 
 def test_rates_for_consume_stats(stats: BrokerStats, clock: FakeClock) -> None:
-    stats.group_get("G", "T", 0, 50, 1)
+    stats.group_get("G", "T", 0, 50, 1, 0)
     stats.sample_minute()
     assert stats.per_second("GROUP_GET_NUMS", "T@G") == 5.0
     assert stats.per_second("GROUP_GET_NUMS", "T@Nobody") == 0.0
@@ -151,7 +151,7 @@ def test_rates_for_consume_stats(stats: BrokerStats, clock: FakeClock) -> None:
 
 def test_midnight_shifts_the_totals(stats: BrokerStats) -> None:
     stats.stored(5, 1)
-    stats.group_get("G", "T", 0, 3, 1)
+    stats.group_get("G", "T", 0, 3, 1, 0)
     stats.record()
     stats.stored(2, 1)
     assert (stats.put_total_yesterday_morning, stats.put_total_today_morning, stats.stored_total) == (0, 5, 7)
@@ -164,16 +164,16 @@ def test_deleted_topics_and_groups_are_forgotten(stats: BrokerStats) -> None:
     for topic in ("T", "U"):
         for group in ("G", "H"):
             stats.topic_put(topic, 0, 1, 1)
-            stats.group_get(group, topic, 0, 1, 1)
+            stats.group_get(group, topic, 0, 1, 1, 0)
             stats.get_latency(group, topic, 0, 1)
             stats.send_back(group, topic)
-            stats.fall_behind(group, topic, 0, 1)
+            stats.backlogs.note((group, topic, 0), 1)
             stats.commercial("COMMERCIAL_RCV_TIMES", "o", topic, group, "X", 1)
     stats.forget_topic("T")
-    keys = {key for _, key, _, _ in stats.named()} | {key for _, key, _ in stats.moments()}
+    keys = {key for _, key, _, _ in stats.named()} | {key for _, key, _ in stats.backlogs.moments()}
     assert keys == {"C", "U", "U@0", "U@G", "U@H", "U@0@G", "U@0@H", "0@U@G", "0@U@H", "o@U@G@X", "o@U@H@X"}
     stats.forget_group("G")
-    keys = {key for _, key, _, _ in stats.named()} | {key for _, key, _ in stats.moments()}
+    keys = {key for _, key, _, _ in stats.named()} | {key for _, key, _ in stats.backlogs.moments()}
     assert keys == {"C", "U", "U@0", "U@H", "U@0@H", "0@U@H", "o@U@H@X"}
     stats.topic_put("T", 0, 1, 1)
     assert stats.total("TOPIC_PUT_NUMS", "T") == 1, "a topic of the same name begins anew"
@@ -184,12 +184,12 @@ def test_the_number_of_flows_is_bounded(clock: FakeClock) -> None:
     stats = BrokerStats("C", now_ms=clock, max_flows=10)
     for number in range(100):
         stats.topic_put(f"T{number}", 0, 1, 1)
-        stats.group_get(f"G{number}", "T", 0, 1, 1)
+        stats.group_get(f"G{number}", "T", 0, 1, 1, 0)
         stats.send_back(f"G{number}", "T")
         stats.get_latency(f"G{number}", "T", 0, 1)
-        stats.fall_behind(f"G{number}", "T", 0, 1)
+        stats.backlogs.note((f"G{number}", "T", 0), 1)
     assert len({id(flow) for _, _, flow, _ in stats.named()}) <= 12, "and the two of the broker"
-    assert len(stats.moments()) == 2 * 10
+    assert len(stats.backlogs.moments()) == 2 * 10
     assert stats.put_total == stats.get_total == 100, "the broker's own totals are always right"
 
 
@@ -258,19 +258,19 @@ def test_windows_agree_with_a_plain_list_of_samples(seed: int) -> None:
 
 
 def test_groups_far_behind(stats: BrokerStats) -> None:
-    stats.fall_behind("G", "T", 0, 500, 7)
-    stats.fall_behind("G", "T", 1, 900)
-    stats.fall_behind("H", "T", 0, 100)
-    assert stats.groups_behind(400) == {"G": 900}
-    stats.fall_behind("G", "T", 1, 0)
-    assert stats.groups_behind(499) == {"G": 500}
-    assert ("GROUP_GET_FALL_TIME", "0@T@G", 7) in stats.moments()
+    stats.backlogs.note(("G", "T", 0), 500, 7)
+    stats.backlogs.note(("G", "T", 1), 900)
+    stats.backlogs.note(("H", "T", 0), 100)
+    assert stats.backlogs.groups_behind(400) == {"G": 900}
+    stats.backlogs.note(("G", "T", 1), 0)
+    assert stats.backlogs.groups_behind(499) == {"G": 500}
+    assert ("GROUP_GET_FALL_TIME", "0@T@G", 7) in stats.backlogs.moments()
 
 
 async def test_lines_of_the_statistics_log(stats: BrokerStats) -> None:
     stats.topic_put("T", 0, 2, 2000)
     stats.topic_put("Quiet", 0, 0, 0)
-    stats.fall_behind("G", "T", 0, 500)
+    stats.backlogs.note(("G", "T", 0), 500)
     stats.sample_minute()
     with structlog.testing.capture_logs() as captured:
         await StatsLog(stats).print_minute()
@@ -291,8 +291,8 @@ def test_rates_come_from_samples_of_each_second(stats: BrokerStats, clock: FakeC
     pace.sample()
     for second in range(60):
         stats.stored(3 if second < 50 else 1, 100)
-        stats.group_get("G", "T", 0, 4, 100)
-        stats.get_missed()
+        stats.group_get("G", "T", 0, 4, 100, 0)
+        stats.get_missed("G", "T", 0, 0)
         clock.advance(1000)
         pace.sample()
         if second == 9:

@@ -487,7 +487,7 @@ async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clie
         assert log.pull_ops(0, 0).messages == []
         assert (stats.read_total, stats.get_total) == (1, 0)
         assert (stats.get_found_times, stats.get_missed_times) == (1, 1)
-        stats.group_get("G", "T", 0, 3, 100)
+        stats.group_get("G", "T", 0, 3, 100, 0)
         assert (stats.read_total, stats.get_total) == (4, 3)
 
 
