@@ -29,6 +29,7 @@ from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.hooks import ConsumeHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeStatus, RetryLater
+from triomq.client.core.spans import NO_SPANS
 from triomq.client.instance.client import Client
 from triomq.protocol.message import MessageExt
 
@@ -209,21 +210,38 @@ class ConcurrentConsuming(Consuming):
         """Return the next message, to be settled by the task that takes it; None when there is none."""
         if self._offers:
             return self._offers.popleft()
+        delivery = self._claim()
+        if delivery is not None:
+            self.begin(delivery)
+        return delivery
+
+    def claim_share(self, at_most: int, others: int) -> list[Delivery]:
+        """Return messages that wait, to be handed out by a facade in its own thread: a share of those that are left
+        when each of the others who ask at this moment has got one. None when hooks or spans have to see the moment at
+        which the application gets each."""
+        if self._hooks or self._client.spans is not NO_SPANS:
+            return []
+        share = min(at_most, max(0, self._waiting - others) // (1 + others))
+        claimed = (self._claim() for _ in range(share))
+        return [delivery for delivery in claimed if delivery is not None]
+
+    def _claim(self) -> Delivery | None:
         found = self._next(1)
-        if found is None:
-            return None
-        assigned, messages = found
-        message = messages[0]
-        delivery = Delivery(message, self, assigned)
+        return None if found is None else Delivery(found[1][0], self, found[0])
+
+    def begin(self, delivery: Delivery) -> None:
+        assigned = delivery.assigned
+        if assigned is None or delivery.began is not None:
+            return
+        messages = [delivery.message]
         delivery.context = self._before(assigned.queue, messages)
         delivery.span = self.span(assigned.queue, messages)
         delivery.began = self._clock()
         began_ms = int(delivery.began * 1000)
         window = assigned.window
-        window.started_ms[message.queue_offset] = began_ms
+        window.started_ms[delivery.message.queue_offset] = began_ms
         window.last_consume_ms = began_ms
         assigned.busy += 1
-        return delivery
 
     async def take(self) -> Delivery:
         """Return the next message, waiting for one."""
@@ -243,6 +261,8 @@ class ConcurrentConsuming(Consuming):
     def settled(self, delivery: Delivery, error: RetryLater | None) -> None:
         assigned = delivery.assigned
         assert assigned is not None
+        self.begin(delivery)
+        assert delivery.began is not None
         verdict = OK if error is None else Verdict(error=error)
         delivery.span.end(*verdict.failure)
         self._after(assigned.queue, 1, verdict, delivery.began, delivery.context)
@@ -272,9 +292,10 @@ class ConcurrentConsuming(Consuming):
     def returned(self, delivery: Delivery) -> None:
         assigned = delivery.assigned
         assert assigned is not None
-        delivery.span.end("returned")
-        assigned.busy -= 1
-        assigned.window.started_ms.pop(delivery.message.queue_offset, None)
+        if delivery.began is not None:
+            delivery.span.end("returned")
+            assigned.busy -= 1
+            assigned.window.started_ms.pop(delivery.message.queue_offset, None)
         self._runs.appendleft(_Run(assigned, [delivery.message]))
         self._waiting += 1
         self._wake_one()
@@ -309,6 +330,9 @@ class OfferedMessage:
         self._done = trio.Event()
         self._error: RetryLater | None = None
         self.refused = False
+
+    def begin(self, delivery: Delivery) -> None:
+        """The listener's call around it has begun already."""
 
     def settled(self, delivery: Delivery, error: RetryLater | None) -> None:
         self._error = error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from triomq.client.consume.assigned import AssignedQueue
@@ -24,7 +23,10 @@ else:
 
 
 class Settler(Protocol):
-    """Notified of what became of a delivery; called once, on the event loop."""
+    """Notified of what becomes of a delivery, on the event loop: once of how it ends."""
+
+    def begin(self, delivery: Delivery) -> None:
+        """The application has the message now. Without an effect when that is known."""
 
     def settled(self, delivery: Delivery, error: RetryLater | None) -> None:
         """The message is consumed, or (`error`) must be delivered again later."""
@@ -54,7 +56,7 @@ class Holder(Protocol):
 
     def remove(self, delivery: Delivery[Any]) -> None: ...
 
-    def at_home(self, function: Callable[..., None], *args: Any) -> None: ...
+    def settle(self, delivery: Delivery[Any], error: RetryLater | None) -> None: ...
 
 
 class Delivery(ProcessBound, Generic[V]):
@@ -68,7 +70,7 @@ class Delivery(ProcessBound, Generic[V]):
     def __init__(self, message: MessageExt[V], settler: Settler, assigned: AssignedQueue | None = None) -> None:
         self.message = message
         self.assigned = assigned
-        self.began = 0.0
+        self.began: float | None = None
         self.context: ConsumeContext | None = None
         self.holder: Holder | None = None
         self.span = NO_PROCESS_SPAN
@@ -87,10 +89,20 @@ class Delivery(ProcessBound, Generic[V]):
         """Have the message stored in the dead letter topic at once; see `DeadLetter`."""
         self._at_home(DeadLetter(reason))
 
-    def ack_unless_settled(self) -> None:
-        """Settle the message as consumed, in the consumer's thread, unless the application has settled it."""
+    def settle_unless_settled(self, error: RetryLater | None = None) -> None:
+        """Settle the message, in the consumer's thread, unless that was done."""
         if self._settler is not None:
-            self._settle(None)
+            self.settle_here(error)
+
+    def begin(self) -> None:
+        """The application has this message now; called in the consumer's thread."""
+        if self._settler is not None:
+            self._settler.begin(self)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the queue of the message is another member's by now, or was reset."""
+        return self.assigned is not None and self.assigned.window.dropped
 
     def abandon(self) -> None:
         """End the span of a message that a loop has left and nobody settles: the consumer closes."""
@@ -104,12 +116,13 @@ class Delivery(ProcessBound, Generic[V]):
 
     def _at_home(self, error: RetryLater | None) -> None:
         if self.holder is None:
-            self._settle(error)
+            self.settle_here(error)
         else:
             self.span.leave()
-            self.holder.at_home(self._settle, error)
+            self.holder.settle(self, error)
 
-    def _settle(self, error: RetryLater | None) -> None:
+    def settle_here(self, error: RetryLater | None) -> None:
+        """Settle the message, in the consumer's thread. `error`: have it delivered again."""
         self._take_settler().settled(self, error)
 
     def _take_settler(self) -> Settler:

@@ -38,7 +38,7 @@ from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
 from triomq.client.consume.ordered import OrderedConsuming
 from triomq.client.consume.payloads import Payloads
-from triomq.client.consume.receiving import Loop, Receiver
+from triomq.client.consume.receiving import Loop, Received, Receiver
 from triomq.client.consume.unsettled import Unsettled
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
@@ -199,6 +199,11 @@ class PushConsumer(GroupConsumer, Generic[T]):
         """Like `receive`; None when the time has passed. With a time of 0 it returns what is there."""
         self._hand_out_messages()
         return await self._receiver.receive_within(self._consuming, timeout_seconds)
+
+    async def _receive_with_more(self, timeout_seconds: float | None, others: Callable[[], int]) -> Received[T] | None:
+        """Like `receive_within`, for a facade: with further messages that wait."""
+        self._hand_out_messages()
+        return await self._receiver.take_with_more(self._consuming, timeout_seconds, others)
 
     def _hand_out_messages(self) -> None:
         """Have messages wait for `receive`. Raises ConfigurationError if they go to a listener."""

@@ -7,7 +7,7 @@ message back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, Self
 
 import trio
@@ -23,6 +23,25 @@ from triomq.client.core.type_variables import T
 from triomq.protocol.message import MessageExt
 
 RECEIVES_BETWEEN_CHECKPOINTS = 64
+MOST_AT_ONCE = 64
+"""So many messages cross to a facade's thread together; a hop costs about as much as twenty of them."""
+
+
+class Received(Generic[T]):
+    """The message that a facade asked for, and those that came with it. The latter begin when the application gets
+    them (`Delivery.begin`)."""
+
+    __slots__ = ("ahead", "delivery")
+
+    def __init__(self, delivery: Delivery[T], ahead: list[Delivery[T]]) -> None:
+        self.delivery = delivery
+        self.ahead = ahead
+
+    def give_back(self) -> None:
+        """Have the next `receive` return them: the caller has gone."""
+        for delivery in reversed(self.ahead):
+            delivery.give_back()
+        self.delivery.give_back()
 
 
 class Receiving(Protocol[T]):
@@ -50,7 +69,7 @@ class Loop(Generic[T]):
             last, self._delivery = self._delivery, None
             if last is not None:
                 last.span.leave()
-                last.ack_unless_settled()
+                last.settle_unless_settled()
             delivery = await self._consumer.receive()
         finally:
             self._is_asking = False
@@ -71,9 +90,14 @@ class Receiver(Generic[T]):
 
     async def receive(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
         """Return the next message, waiting for one."""
+        delivery = await self.take(consuming)
+        self._unsettled.add(delivery)
+        return delivery
+
+    async def take(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
+        """Like `receive`; the message is not yet one that the application has to settle."""
         if not isinstance(consuming, ConcurrentConsuming):
             delivery: Delivery[T] = await self._deliveries_out.receive()
-            self._unsettled.add(delivery)
             return delivery
         while True:
             self._received += 1
@@ -81,13 +105,21 @@ class Receiver(Generic[T]):
                 await trio.lowlevel.checkpoint()
             delivery = consuming.take_nowait() or await consuming.take()
             if self._payloads is None or await self._fits(delivery):
-                self._unsettled.add(delivery)
                 return delivery
 
     async def receive_within(
         self, consuming: ConcurrentConsuming | OrderedConsuming, timeout_seconds: float
     ) -> Delivery[T] | None:
         """Return the next message; None when the time has passed and none is there."""
+        delivery = await self.take_within(consuming, timeout_seconds)
+        if delivery is not None:
+            self._unsettled.add(delivery)
+        return delivery
+
+    async def take_within(
+        self, consuming: ConcurrentConsuming | OrderedConsuming, timeout_seconds: float
+    ) -> Delivery[T] | None:
+        """Like `receive_within`; the message is not yet one that the application has to settle."""
         deadline = trio.current_time() + timeout_seconds
         while True:
             await trio.lowlevel.checkpoint()
@@ -98,8 +130,41 @@ class Receiver(Generic[T]):
             if delivery is None:
                 return None
             if await self._fits(delivery):
-                self._unsettled.add(delivery)
                 return delivery
+
+    async def take_with_more(
+        self,
+        consuming: ConcurrentConsuming | OrderedConsuming,
+        timeout_seconds: float | None,
+        others: Callable[[], int],
+    ) -> Received[T] | None:
+        """Like `take_within`, with messages that wait behind that one. `others` returns how many callers wait for
+        messages beside this one."""
+        if timeout_seconds is None:
+            delivery: Delivery[T] | None = await self.take(consuming)
+        else:
+            delivery = await self.take_within(consuming, timeout_seconds)
+        if delivery is None:
+            return None
+        received: Received[T] = Received(delivery, [])
+        if isinstance(consuming, ConcurrentConsuming):
+            claimed = consuming.claim_share(MOST_AT_ONCE - 1, others())
+            if self._payloads is None:
+                received.ahead = claimed
+            else:
+                await self._keep_fitting(received, claimed)
+        return received
+
+    async def _keep_fitting(self, received: Received[T], claimed: list[Delivery[T]]) -> None:
+        for at, delivery in enumerate(claimed):
+            try:
+                if await self._fits(delivery):
+                    received.ahead.append(delivery)
+            except BaseException:
+                for later in reversed(claimed[at + 1 :]):
+                    later.give_back()
+                received.give_back()
+                raise
 
     async def hand_out(
         self, consuming: ConcurrentConsuming | OrderedConsuming, messages: Sequence[MessageExt[Any]]

@@ -16,18 +16,24 @@ was opened, plain ones in threads. Cancelling a task cancels its call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self
 
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.polled import Polled
+from triomq.client.consume.receiving import RECEIVES_BETWEEN_CHECKPOINTS
 from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
+from triomq.client.facades.callbacks import call_in_loop
+from triomq.client.facades.inbox import Inbox
 from triomq.client.facades.methods import AioKind
-from triomq.client.facades.portal import Portal, wait_future
+from triomq.client.facades.portal import Portal
 from triomq.client.facades.tables import (
     AdminFacade,
     LitePullConsumerFacade,
@@ -59,12 +65,14 @@ class AioFacade(AioKind):
     """Opened with `async with`; what waits is a coroutine."""
 
     _loop: asyncio.AbstractEventLoop | None = None
+    _inbox: Inbox
     _how_to_open = "use it inside `async with`"
 
     async def __aenter__(self) -> Self:
         if self._portal is not None:
             raise ClientClosed(f"this {type(self).__name__} is already open")
         self._loop = _running_loop(type(self).__name__)
+        self._inbox = Inbox(self._loop.call_soon_threadsafe)
         acquiring = portals.in_thread(portals.acquire)
         try:
             portal = await asyncio.wrap_future(acquiring)
@@ -72,6 +80,7 @@ class AioFacade(AioKind):
             # The thread that acquires cannot be cancelled: it gives back what it gets.
             acquiring.add_done_callback(_give_back)
             raise
+        self._opening(portal)
         holding = portal.submit(portal.hold, self._core)
         try:
             self._held = await asyncio.wrap_future(holding)
@@ -93,29 +102,46 @@ class AioFacade(AioKind):
         try:
             await asyncio.shield(asyncio.wrap_future(portal.leave(held, failed=error is not None)))
         finally:
+            self._threads.stop()
             await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
 
     async def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         portal = self._opened()
         future = portal.submit(method, *args, **kwargs)
+        loop = asyncio.get_running_loop()
+        inbox = self._inbox if loop is self._loop else Inbox(loop.call_soon_threadsafe)
+        answered = loop.create_future()
+        future.add_done_callback(lambda _: _put(inbox, partial(_wake, answered)))
         try:
-            return await asyncio.wrap_future(future)
+            await answered
         except BaseException:
             portal.abandon(future)
             raise
+        try:
+            return future.result()
+        except FutureCancelled:
+            raise ClientClosed("closed while this call was waiting") from None
 
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """An `async def` runs in the loop that opened this object."""
         if not is_async(function):
-            return function
+            return super()._callback(function)
 
         async def call(*args: Any) -> Any:
-            if self._loop is None:
-                raise ClientClosed("not open")
-            coroutine: Coroutine[Any, Any, Any] = function(*args)
-            return await wait_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+            return await call_in_loop(function, args, home=self._put_home, loop=self._inbox.put)
 
         return call
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _put(inbox: Inbox, call: Callable[[], object]) -> None:
+    """A loop that has ended waits for nothing."""
+    with suppress(RuntimeError):
+        inbox.put(call)
 
 
 def _running_loop(name: str) -> asyncio.AbstractEventLoop:
@@ -145,6 +171,7 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
     """See `triomq.PushConsumer`. Loop over it, or give it a listener."""
 
     _loop_here: Loop[T]
+    _received = 0
 
     def _new_loop(self) -> Loop[T]:
         return Loop(self)
@@ -160,7 +187,17 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
         return (await self._receive()).message
 
     async def _receive(self) -> Delivery[T]:
-        delivery: Delivery[T] = await self._wait(self._core.receive, (), {})
+        portal = self._opened()
+        self._received += 1
+        if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
+            await asyncio.sleep(0)
+        ahead = self._ahead
+        delivery = ahead.take(portal)
+        if delivery is None:
+            with ahead.asking():
+                delivery = ahead.take(portal) or ahead.keep(
+                    await self._wait(self._core._receive_with_more, (None, ahead.others), {}), portal
+                )
         return delivery
 
 
@@ -178,13 +215,13 @@ class Loop(Generic[T]):
     async def __anext__(self) -> MessageExt[T]:
         if self._is_asking:
             raise ConfigurationError("this loop is being asked for its next message already: one loop for each task")
-        portal = self._consumer._opened()
+        self._consumer._opened()
         self._is_asking = True
         try:
             last, self._delivery = self._delivery, None
             if last is not None:
                 last.span.leave()
-                portal.call(last.ack_unless_settled)
+                self._consumer._core._unsettled.ack_unless_settled(last)
             delivery = await self._consumer._receive()
         finally:
             self._is_asking = False

@@ -65,6 +65,7 @@ class BlockingFacade(BlockingKind):
             raise ClientClosed(f"this {type(self).__name__} is already open")
         self._warn_in_event_loop()
         portal = portals.acquire()
+        self._opening(portal)
         try:
             self._held = portal.run(portal.hold, self._core)
         except BaseException:
@@ -84,6 +85,7 @@ class BlockingFacade(BlockingKind):
         try:
             portal.leave(held, failed=failed).result()
         finally:
+            self._threads.stop()
             portals.release()
 
     def __enter__(self) -> Self:
@@ -142,9 +144,16 @@ class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
 
     def _receive(self, timeout_seconds: float | None = None) -> Delivery[T] | None:
         portal = self._opened()
-        if timeout_seconds is None:
-            return portal.run(self._core.receive)
-        return portal.run(self._core.receive_within, timeout_seconds)
+        ahead = self._ahead
+        delivery = ahead.take(portal)
+        if delivery is not None:
+            return delivery
+        with ahead.asking():
+            delivery = ahead.take(portal)
+            if delivery is None:
+                received = portal.run(self._core._receive_with_more, timeout_seconds, ahead.others)
+                delivery = None if received is None else ahead.keep(received, portal)
+        return delivery
 
 
 class Loop(Generic[T]):
@@ -162,11 +171,11 @@ class Loop(Generic[T]):
         if not self._asking.acquire(blocking=False):
             raise ConfigurationError("this loop is being asked for its next message already: one loop for each thread")
         try:
-            portal = self._consumer._opened()
+            self._consumer._opened()
             last, self._delivery = self._delivery, None
             if last is not None:
                 last.span.leave()
-                portal.call(last.ack_unless_settled)
+                self._consumer._core._unsettled.ack_unless_settled(last)
             delivery = self._consumer._receive()
             assert delivery is not None
             delivery.span.enter()

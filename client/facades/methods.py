@@ -13,6 +13,7 @@ time from the functions that the descriptors return.
 
 from __future__ import annotations
 
+import inspect
 import types
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,7 +21,9 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_origin, overload
 
 from triomq.client.core.errors import ClientClosed
+from triomq.client.facades.callbacks import Threads
 from triomq.client.facades.portal import OpenContext, Portal
+from triomq.client.instance.handlers import is_async
 from triomq.remoting.process_bound import ProcessBound
 
 P = ParamSpec("P")
@@ -34,17 +37,36 @@ class Facade(ProcessBound):
         self._core = core
         self._portal: Portal | None = None
         self._held: OpenContext | None = None
+        self._home: Portal | None = None
+        self._threads = Threads()
 
     @abstractmethod
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         """Run an async method of the core, and wait for it as this facade does."""
+
+    def _opening(self, portal: Portal) -> None:
+        """Called before this object is opened in the portal's thread."""
+        self._home = portal
 
     def _closing(self) -> None:
         """Called by the task or thread that closes this object, before it is closed."""
 
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return what the core can call in trio for a function of the application."""
-        return function
+        if is_async(function):
+            return function
+
+        async def call(*args: Any) -> Any:
+            result = await self._threads.call(function, args, home=self._put_home)
+            # A plain function may return an awaitable (a lambda around an async function).
+            return await self._callback(_awaiting)(result) if inspect.isawaitable(result) else result
+
+        return call
+
+    def _put_home(self, call: Callable[[], object]) -> None:
+        if self._home is None:
+            raise ClientClosed("not open")
+        self._home.put(call)
 
     def _call(self, function: Callable[..., T], *args: Any) -> T:
         """Run a plain function: at once while this object is closed, in the portal's thread when it is open."""
@@ -53,9 +75,14 @@ class Facade(ProcessBound):
     def _opened(self) -> Portal:
         if self._portal is None:
             raise ClientClosed(f"this {type(self).__name__} is closed: {self._how_to_open}")
+        self._portal.check_process()
         return self._portal
 
     _how_to_open = "use it inside `with`, or call start()"
+
+
+async def _awaiting(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 class AioKind(Facade):

@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 import trio
 
 from triomq.client.core.errors import ClientClosed
+from triomq.client.facades.inbox import Inbox
 from triomq.client.instance.inherited import INHERITED
 
 P = ParamSpec("P")
@@ -54,6 +55,7 @@ class Portal:
     def __init__(self) -> None:
         self._process_id = os.getpid()
         self._token: trio.lowlevel.TrioToken | None = None
+        self._inbox: Inbox | None = None
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._started: Future[None] = Future()
@@ -81,15 +83,23 @@ class Portal:
     def _submit(self, future: Future[T], call: Callable[[], Awaitable[T]]) -> None:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside the client's own thread would wait for itself; await instead")
-        if os.getpid() != self._process_id:
-            raise ClientClosed(INHERITED)
+        self.check_process()
         try:
-            token = self._open_token()
             # The call sees the context variables of its caller, the current span among them.
-            context = copy_context()
-            token.run_sync_soon(lambda: context.run(self._spawn, call, future))
+            self.put(partial(copy_context().run, self._spawn, call, future))
         except trio.RunFinishedError:
             raise ClientClosed("the client's thread has ended") from None
+
+    def check_process(self) -> None:
+        """Raise ClientClosed in a process that was forked from the portal's."""
+        if os.getpid() != self._process_id:
+            raise ClientClosed(INHERITED)
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Have a plain function run in the portal's thread, after those that were put before. Raises
+        RunFinishedError."""
+        assert self._inbox is not None
+        self._inbox.put(call)
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Run an async function in the portal's thread and wait for it; an interrupt (Ctrl-C) cancels it."""
@@ -114,7 +124,7 @@ class Portal:
             give_back = getattr(future.result(), "give_back", None)
             if give_back is not None:
                 with suppress(trio.RunFinishedError):
-                    self._open_token().run_sync_soon(give_back)
+                    self.put(give_back)
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a plain function in the portal's thread and wait for it."""
@@ -177,6 +187,7 @@ class Portal:
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        self._inbox = Inbox(self._token.run_sync_soon)
         self._stop = trio.Event()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -186,18 +197,19 @@ class Portal:
 
     def _spawn(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
         assert self._nursery is not None
-        self._nursery.start_soon(self._run_call, function, future)
+        try:
+            self._nursery.start_soon(self._run_call, function, future)
+        except RuntimeError:  # the nursery is closed
+            if future.set_running_or_notify_cancel():
+                future.set_exception(ClientClosed("the client's thread has ended"))
 
     async def _run_call(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
         with trio.CancelScope() as scope:
-            token = self._token
 
             def cancelled(done: Future[T]) -> None:
-                if done.cancelled() and token is not None:
-                    try:
-                        token.run_sync_soon(scope.cancel)
-                    except trio.RunFinishedError:
-                        return
+                if done.cancelled():
+                    with suppress(trio.RunFinishedError):
+                        self.put(scope.cancel)
 
             future.add_done_callback(cancelled)
             # Another thread may cancel the future at any moment up to `set_running_or_notify_cancel`, and not after it.
@@ -214,10 +226,6 @@ class Portal:
                     future.set_result(result)
                 elif (give_back := getattr(result, "give_back", None)) is not None:
                     give_back()
-
-    def _open_token(self) -> trio.lowlevel.TrioToken:
-        assert self._token is not None
-        return self._token
 
 
 async def wait_future(future: Future[T]) -> T:

@@ -15,7 +15,9 @@ from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.type_variables import T
+from triomq.client.facades.ahead import Ahead
 from triomq.client.facades.methods import Facade, constructs, plain, waiting
+from triomq.client.facades.portal import Portal
 from triomq.client.produce.producer import Producer
 from triomq.client.produce.transaction_producer import Check, Execute, TransactionProducer
 from triomq.protocol.message import MessageExt
@@ -61,6 +63,7 @@ class PushConsumerFacade(Facade, Generic[T]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(PushConsumer(*args, **options))
         self._loop_here = self._new_loop()
+        self._ahead: Ahead[T] = Ahead(self._core._unsettled)
 
     @abstractmethod
     def _new_loop(self) -> Any:
@@ -68,7 +71,6 @@ class PushConsumerFacade(Facade, Generic[T]):
 
     subscribe = plain(PushConsumer.subscribe)
     unsubscribe = plain(PushConsumer.unsubscribe)
-    suspend = plain(PushConsumer.suspend)
     resume = plain(PushConsumer.resume)
     wait_assigned = waiting(PushConsumer.wait_assigned)
 
@@ -81,7 +83,21 @@ class PushConsumerFacade(Facade, Generic[T]):
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
         self._call(self._core.listen_batch, self._callback(handler))
 
+    def suspend(self) -> None:
+        """Pull and consume nothing until `resume`; the queues stay with this member."""
+
+        def suspend() -> None:
+            self._core.suspend()
+            self._ahead.give_back()
+
+        self._call(suspend)
+
+    def _opening(self, portal: Portal) -> None:
+        super()._opening(portal)
+        self._core._unsettled.post = portal.put
+
     def _closing(self) -> None:
+        self._ahead.clear()
         for left in self._core._unsettled.held():
             left.span.leave()
 
@@ -89,12 +105,12 @@ class PushConsumerFacade(Facade, Generic[T]):
         """Settle the one message that was received and is not settled as consumed. A loop that asks for the next one
         does so with its last. Raises NotSettled when there is no such message, or more than one: then `message.ack()`
         says which."""
-        self._core.ack()
+        self._core._unsettled.only().ack()
 
     def retry_later(self, delay_level: int = 0) -> None:
         """Have the one message that was received and is not settled delivered again later; see `RetryLater`. Raises
         what `ack` raises."""
-        self._core.retry_later(delay_level)
+        self._core._unsettled.only().retry_later(delay_level)
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:

@@ -22,6 +22,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import triomq
 from triomq import aio, blocking
+from triomq.client.consume import receiving
 from triomq.client.core.errors import OperationTimeout, RequestTimedOut
 from triomq.client.core.results import ConsumeFromWhere, LocalTransactionState
 from triomq.client.facades import portal as portals
@@ -163,6 +164,13 @@ async def test_a_trio_call_that_is_cancelled_has_taken_nothing(
     assert cluster.brokers["a"].offsets[("G", "T", 0)] == len(MESSAGES)
 
 
+@pytest.fixture(params=[1, 8, receiving.MOST_AT_ONCE], ids=lambda count: f"{count} at once")
+def most_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many messages cross to another thread together."""
+    monkeypatch.setattr(receiving, "MOST_AT_ONCE", request.param)
+
+
+@pytest.mark.usefixtures("most_at_once")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_asyncio_call_that_is_cancelled_has_taken_nothing(cluster: FakeCluster, kind: str) -> None:
     got: list[bytes] = []
@@ -179,10 +187,12 @@ def test_an_asyncio_call_that_is_cancelled_has_taken_nothing(cluster: FakeCluste
             assert task is not None
 
             def cancel() -> None:
-                before()
-                task.cancel()
+                if not at.was_the_end:  # asyncio drops the result of a task that cancels itself in its last step
+                    before()
+                    task.cancel()
 
-            found: list[bytes] = await At(0, cancel).run(take(made, kind))
+            at = At(0, cancel)
+            found: list[bytes] = await at.run(take(made, kind))
             return found
 
         with suppress(asyncio.CancelledError):
@@ -193,6 +203,7 @@ def test_an_asyncio_call_that_is_cancelled_has_taken_nothing(cluster: FakeCluste
             got.extend(await take(made, kind))
             for nth in range(MOST_CHECKPOINTS):
                 await cancelled(made, nth)
+            InterruptingPortal.at = None  # the last calls may have found their messages on this side
             settled = threading.Event()
             # A call has one checkpoint here: it waits for the other thread. Cancel before and after its result.
             for before in (lambda: False, lambda: settled.wait(0.02)):
@@ -208,6 +219,7 @@ def test_an_asyncio_call_that_is_cancelled_has_taken_nothing(cluster: FakeCluste
     assert cluster.brokers["a"].offsets[("G", "T", 0)] == len(MESSAGES)
 
 
+@pytest.mark.usefixtures("most_at_once")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_blocking_call_that_is_interrupted_has_taken_nothing(cluster: FakeCluster, kind: str) -> None:
     got: list[bytes] = []
@@ -230,6 +242,7 @@ def test_a_blocking_call_that_is_interrupted_has_taken_nothing(cluster: FakeClus
                 InterruptingPortal.at = At(nth, signal_main_thread)
                 with suppress(Interrupted):
                     got += take_blocking(made, kind)
+            InterruptingPortal.at = None  # the last calls may have found their messages on this side
             deadline = time.monotonic() + LIMIT_SECONDS
             while len(got) < len(MESSAGES) and time.monotonic() < deadline:
                 got += take_blocking(made, kind)
@@ -301,9 +314,7 @@ async def test_a_place_that_comes_to_a_cancelled_send_goes_to_the_next(autojump_
         await places.enter(5)
 
 
-async def test_an_assignment_that_is_cancelled_assigns_nothing(
-    cluster: FakeCluster, autojump_clock: MockClock
-) -> None:
+async def test_an_assignment_that_is_cancelled_assigns_nothing(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     async with triomq.LitePullConsumer("G", name_server=NAME_SERVER) as made:
         for nth in range(3):
             with trio.CancelScope() as scope:
