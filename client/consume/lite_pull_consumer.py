@@ -314,17 +314,18 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
             await self._offsets.store_again(broker_name)
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        for queue, queue_offset in offsets.items():
-            if queue.topic != topic or queue not in self._rebalancer.assigned:
-                continue
-            self._uncounted.pop(queue, None)
-            self._offsets.table.update(queue, queue_offset)
-            try:
-                await self._offsets.persist_now(queue)
-            except MQClientError as error:
-                report(log, "offset not stored", error, queue=str(queue))
-            self._positions[queue] = queue_offset
-            self._rebalancer.reopen(queue, queue_offset)
+        async with self._rebalancer.round:
+            for queue, queue_offset in offsets.items():
+                if queue.topic != topic or queue not in self._rebalancer.assigned:
+                    continue
+                self._uncounted.pop(queue, None)
+                self._offsets.table.update(queue, queue_offset)
+                try:
+                    await self._offsets.persist_now(queue)
+                except MQClientError as error:
+                    report(log, "offset not stored", error, queue=str(queue))
+                self._positions[queue] = queue_offset
+                self._rebalancer.reopen(queue, queue_offset)
 
     async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the group {self.group} polls and has no listener")

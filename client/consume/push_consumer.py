@@ -274,11 +274,15 @@ class PushConsumer(GroupConsumer, Generic[T]):
         await self._offsets.store_again(broker_name)
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        for queue, queue_offset in offsets.items():
-            assigned = self._rebalancer.assigned.get(queue)
-            if queue.topic != topic or assigned is None:
-                continue
-            await self._restart_at(assigned, queue_offset)
+        async with self._rebalancer.round:
+            for queue, queue_offset in offsets.items():
+                if queue.topic != topic or not self._rebalancer.is_ours(queue):
+                    continue
+                assigned = self._rebalancer.assigned.get(queue)
+                if assigned is not None:
+                    await self._restart_at(assigned, queue_offset)
+                else:
+                    await self._store_offset(queue, queue_offset)
         self.wake_rebalance()
 
     async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
@@ -371,13 +375,17 @@ class PushConsumer(GroupConsumer, Generic[T]):
         """Forget what was pulled of a queue; the next rebalance opens it at `queue_offset`, an ordered one as soon as
         the call in progress has ended."""
         assigned.window.drop()
-        self._offsets.table.update(assigned.queue, queue_offset)
-        try:
-            await self._offsets.persist_now(assigned.queue)
-        except MQClientError as error:
-            report(log, "offset not stored", error, queue=str(assigned.queue))
+        await self._store_offset(assigned.queue, queue_offset)
         assigned.notify()
         if self.ordered and assigned.busy:
             return
         self._rebalancer.assigned.pop(assigned.queue, None)
         assigned.drop()
+
+    async def _store_offset(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Store the offset at which the next rebalance opens a queue."""
+        self._offsets.table.update(queue, queue_offset)
+        try:
+            await self._offsets.persist_now(queue)
+        except MQClientError as error:
+            report(log, "offset not stored", error, queue=str(queue))

@@ -72,7 +72,8 @@ class Rebalancer:
         self._ordered = ordered and model is MessageModel.CLUSTERING
         self._turn = 0
         # One round at a time: a broker's notification and the application's `assign` may coincide.
-        self._round = trio.Lock()
+        self.round = trio.Lock()
+        """Held while queues are opened and given up, and by a reset of offsets, which must not come in between."""
         self.assigned: dict[MessageQueue, AssignedQueue] = {}
         self.last_shares: dict[str, list[MessageQueue]] = {}
 
@@ -82,7 +83,7 @@ class Rebalancer:
     async def rebalance(self, topics: Iterable[str]) -> bool:
         """Run one round over all topics, and give up the queues of other topics. Return False when some topic needs
         another look soon (no route, no response, a lock not granted)."""
-        async with self._round:
+        async with self.round:
             return await self._rebalance(sorted(set(topics)))
 
     async def _rebalance(self, wanted: list[str]) -> bool:
@@ -107,7 +108,7 @@ class Rebalancer:
         one could not be opened (try again)."""
         keep = set(queues)
         settled = True
-        async with self._round:
+        async with self.round:
             for queue in [queue for queue in self.assigned if queue not in keep]:
                 settled &= await self.give_up(queue)
             for queue in sorted(keep):
@@ -129,6 +130,11 @@ class Rebalancer:
             assigned.window.locked, assigned.window.last_lock_ms = old.window.locked, old.window.last_lock_ms
         self.assigned[queue] = assigned
         self._holder.opened(assigned)
+
+    def is_ours(self, queue: MessageQueue) -> bool:
+        """Return whether this member holds the queue, or is about to open it: it was closed to be opened at another
+        offset."""
+        return queue in self.assigned or queue in self.last_shares.get(queue.topic, ())
 
     async def _rebalance_topic(self, topic: str) -> bool:
         route = await self._client.route(topic)

@@ -11,6 +11,7 @@ from triomq.client.api import ConsumeFromWhere, MessageExt, PushConsumer
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.message_queue import MessageQueue
 
 
 class Lab:
@@ -86,3 +87,29 @@ async def test_without_waiting_messages_the_broker_s_offset_counts(
         await trio.sleep(60)
         assert lab.moved
         assert sorted(lab.done) == [b"last", b"later"]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_second_reset_counts_while_the_first_one_opens_the_queue_again(
+    cluster: FakeCluster, autojump_clock: MockClock, ordered: bool
+) -> None:
+    cluster.brokers["a"].store("T", 0, *[b"%d" % number for number in range(5)])
+    queue = MessageQueue("T", "a", 0)
+    send, receive = trio.open_memory_channel[bytes](50)
+
+    async def handle(message: MessageExt) -> None:
+        send.send_nowait(message.body)
+
+    async with PushConsumer(
+        "G", name_server=NAME_SERVER, ordered=ordered, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    ) as consumer:
+        consumer.subscribe("T")
+        consumer.listen(handle)
+        with trio.fail_after(30):
+            for _ in range(5):
+                await receive.receive()
+            await consumer.reset_offsets("T", {queue: 4})
+            assert queue not in consumer._rebalancer.assigned
+            await consumer.reset_offsets("T", {queue: 1})
+            assert [await receive.receive() for _ in range(4)] == [b"1", b"2", b"3", b"4"]
+    assert cluster.brokers["a"].offsets["G", "T", 0] == 5
