@@ -77,6 +77,7 @@ class ParkedPull:
         "message_filter",
         "request",
         "scanned_offset",
+        "since",
         "waiter",
     )
 
@@ -98,6 +99,7 @@ class ParkedPull:
         self.held_bytes = PARKED_BYTES + request.held_bytes + len(header.subscription or "")
         self.is_parked = True
         self.is_delayed = False
+        self.since = inf  # when it left: since when it was held
         self.waiter: Waiter | None = None
 
 
@@ -332,7 +334,7 @@ class LongPolling:
     def _forget(self, parked: ParkedPull) -> None:
         parked.is_parked = False
         parked.connection.hold(-parked.held_bytes)
-        self._pool.left(parked)
+        parked.since = self._pool.left(parked)
         if parked.waiter is not None:
             parked.waiter.cancel()
             parked.waiter = None

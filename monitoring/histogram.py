@@ -30,6 +30,11 @@ class Histogram:
         self._counts[bisect_left(self._edges, value)] += 1
         self.total += value
 
+    def observe_many(self, value: float, count: int) -> None:
+        """Observe a value that often."""
+        self._counts[bisect_left(self._edges, value)] += count
+        self.total += value * count
+
     @classmethod
     def of(cls, edges: Sequence[float], counts: Sequence[int], total: float) -> Histogram:
         """Return one of values that were counted elsewhere: `counts` are those of each bucket, the

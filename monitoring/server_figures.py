@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from triomq import __version__
+from triomq.monitoring.answers import Answers
 from triomq.monitoring.exposition import Family, counter, gauge, histogram, labels, one
 from triomq.monitoring.histogram import REQUESTS, Histogram
 from triomq.protocol.codes import V4_9_7, version_name
@@ -68,6 +69,7 @@ class TurnFigures:
         self._durations = Histogram()
         self._requests = Histogram(REQUESTS)
         self._seen = turn.received_requests
+        self.answers = turn.answers = Answers()
         turn.on_end = self._ended
 
     def _ended(self, seconds: float) -> None:
@@ -77,6 +79,7 @@ class TurnFigures:
             self._seen = turn.received_requests
             self._requests.observe(requests)
         self._durations.observe(seconds)
+        self.answers.turn_ended(seconds)
 
     def families(self) -> Iterator[Family]:
         turn = self._turn

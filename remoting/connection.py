@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from math import inf
+from typing import Any
 
 import trio
 
@@ -29,6 +30,7 @@ from triomq.remoting.connection_settings import (
     DEFAULT_HIGH_WATER_BYTES,
     TIGHT_HIGH_WATER_BYTES,
     ConnectionSettings,
+    RequestHandler,
     Transport,
 )
 from triomq.remoting.connection_tasks import Tasks
@@ -47,12 +49,6 @@ _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
 _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
 _TASKS = 8  # requests wait until tasks have ended, and no task waits for a response from here
-
-
-class RequestHandler(Protocol):
-    """Handles the peer's requests (processor_table.ProcessorTable)."""
-
-    def handle(self, connection: Connection, request: RemotingCommand) -> None: ...
 
 
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
@@ -298,14 +294,17 @@ class Connection:
 
     # What processors call.
 
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Add `response` to this turn's output, unless `request` is one-way or the connection is closed.
+    def answer(self, request: RemotingCommand, response: RemotingCommand, since: float = inf) -> None:
+        """Add `response` to this turn's output, unless `request` is one-way or the connection is closed. `since`: the
+        time (trio's) at which the request entered its pool.
 
         `on_answer` receives every response first, even one that is not sent; it must not raise."""
         if self.on_answer is not None:
             self.on_answer(self, request, response)
         if request.flag & RPC_ONEWAY or not self.is_open:
             return
+        if self.turn.answers is not None:
+            self.turn.note_answer(request.code, response.code, since)
         self._send(response)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Coroutine, Iterable
+from math import inf
 from typing import Any, Final
 
 import trio
@@ -68,9 +69,13 @@ class Pool:
             self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
         self._since[token] = self._clock()
 
-    def left(self, token: object) -> None:
-        if self._since.pop(token, None) is not None:
-            self.in_flight -= 1
+    def left(self, token: object) -> float:
+        """Return when the request entered, infinity for one that is not here."""
+        since = self._since.pop(token, None)
+        if since is None:
+            return inf
+        self.in_flight -= 1
+        return since
 
     def head_wait_ms(self) -> int:
         """Return the age of the oldest unfinished request in ms, or 0 if there is none (dicts keep insertion order)."""
@@ -176,19 +181,19 @@ class ProcessorTable:
         token: object,
         held_bytes: int,
     ) -> None:
+        since = connection.turn.arrived
         try:
             response = await work
         except Exception as error:
             response = error_response(connection, request, error)
         finally:
             if pool is not None:
-                pool.left(token)
+                since = pool.left(token)
             connection.hold(-held_bytes)
         if response is not None:
             if response.code:
                 self._count(request, response)
-            connection.answer(request, response)
-
+            connection.answer(request, response, since)
 
     def _count(self, request: RemotingCommand, response: RemotingCommand) -> None:
         key = (request.code, response.code)

@@ -53,6 +53,16 @@ LEAST_SHARE = 0.25
 """What others get although one who goes first waits again: a part of the time that the turns of those took."""
 
 
+class AnswerObserver(Protocol):
+    """Notes how long requests took (monitoring.answers.Answers)."""
+
+    def at_once(self, request_code: int, response_code: int) -> None:
+        """This turn, which ends with `on_end`, answers a request that came in it."""
+
+    def late(self, request_code: int, response_code: int, seconds: float) -> None:
+        """A request that came this long ago is answered."""
+
+
 class HasOutput(Protocol):
     """A connection, as a turn sees it."""
 
@@ -70,8 +80,8 @@ class Turn:
     or for a postponed request as much earlier as the requests ahead of it in its own read have taken. `limit_seconds`
     is the time limit of a turn. `now` is when its clock was last read, which is before each request. `has_sends` is set
     when a send is handled. `failure` is what a hook raised: its work will never be finished, so responses that claim
-    success must never be sent. `on_end`, if set, is called at the end of each turn with the seconds since it began.
-    What was received and sent is counted for each read and write of a socket."""
+    success must never be sent. `answers`, if set, notes each response. `on_end`, if set, is called at the end of each
+    turn with the seconds since it began. What was received and sent is counted for each read and write of a socket."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.began = inf
@@ -99,6 +109,7 @@ class Turn:
         self._busy_seconds = 0.0
         self.has_sends = False
         self.failure: BaseException | None = None
+        self.answers: AnswerObserver | None = None
         self.on_end: Callable[[float], None] | None = None
         self.received_requests = 0
         self.received_bytes = 0
@@ -158,6 +169,15 @@ class Turn:
         """Read the clock. Return the time, which is also `now`."""
         self.now = self._clock()
         return self.now
+
+    def note_answer(self, request_code: int, response_code: int, since: float) -> None:
+        """Pass a response on to `answers`. `since`: when its request entered a pool, infinity if it did not."""
+        assert self.answers is not None
+        arrived = min(since, self.arrived)
+        if self._running and arrived >= self.began:
+            self.answers.at_once(request_code, response_code)
+        else:
+            self.answers.late(request_code, response_code, self.time() - arrived)
 
     def time(self) -> float:
         """Return trio's time as it was before this request. Outside of a turn the clock is read."""

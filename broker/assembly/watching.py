@@ -20,6 +20,7 @@ from triomq.broker.figures.readiness import Readiness
 from triomq.broker.figures.rocketmq5 import RocketMq5Figures
 from triomq.broker.figures.snapshot import Ages, Snapshot
 from triomq.broker.runtime_info import RuntimeInfo
+from triomq.monitoring.answers import Answers
 from triomq.monitoring.exposition import Family
 from triomq.monitoring.monitoring import Monitoring
 from triomq.monitoring.server_figures import TurnFigures, build_info, memory_families, server_families
@@ -31,10 +32,12 @@ from triomq.remoting.server import RemotingServer
 class Figures:
     """All families of a broker. `ages` of one scrape serve the next."""
 
-    def __init__(self, parts: Parts, observed: Observed, processor_tables: list[ProcessorTable]) -> None:
+    def __init__(
+        self, parts: Parts, observed: Observed, processor_tables: list[ProcessorTable], answers: Answers
+    ) -> None:
         self._parts = parts
         self._exporter = ExporterFigures(parts)
-        self._rocketmq5 = RocketMq5Figures(parts)
+        self._rocketmq5 = RocketMq5Figures(parts, answers)
         self._own = OwnFigures(parts, observed, processor_tables)
         self._ages: Ages = {}
 
@@ -72,9 +75,9 @@ def watch(
     )
     clients = ClientFigures(tables.metadata.consumers, is_on=configuration.broker.metrics_ask_clients)
     parts = Parts(serving, info, clients, configuration.server.metrics_max_series)
-    figures = Figures(parts, Observed(parts), processor_tables)
-    monitoring.lag.on_measured = tables.latencies.woke_late
     turns = TurnFigures(tables.surroundings.turn)
+    figures = Figures(parts, Observed(parts), processor_tables, turns.answers)
+    monitoring.lag.on_measured = tables.latencies.woke_late
     ports = {port: "main", port + FAST_PORT_DISTANCE: "fast"}
     role = configuration.store.broker_role.name.lower()
     for source in (

@@ -14,9 +14,10 @@ from triomq.broker.figures.parts import Parts
 from triomq.broker.figures.snapshot import PairFigures, Snapshot
 from triomq.broker.metrics import stats_names as names
 from triomq.broker.metrics.sampling import SIZE_EDGES_BYTES
+from triomq.monitoring.answers import Answers
 from triomq.monitoring.exposition import Family, Sample, Samples, Value, bounded, counter, gauge, histogram
 from triomq.monitoring.histogram import Histogram
-from triomq.protocol.codes import LanguageCode, version_name
+from triomq.protocol.codes import LanguageCode, RequestCode, ResponseCode, version_name
 from triomq.protocol.system_topics import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -32,8 +33,9 @@ _STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 
 
 class RocketMq5Figures:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, answers: Answers) -> None:
         self._parts = parts
+        self._answers = answers
 
     def families(self, snapshot: Snapshot) -> Iterator[Family]:
         """Yield all families; the snapshot is computed already."""
@@ -42,6 +44,24 @@ class RocketMq5Figures:
         yield from self._clients()
         yield from self._broker()
         yield from self._storage()
+        yield self._latencies()
+
+    def _latencies(self) -> Family:
+        samples: list[tuple[str, Histogram]] = []
+        for (request_code, response_code, is_held), times in sorted(self._answers.times.items()):
+            text = self._parts.rocketmq5_labels(
+                protocol_type="remoting",
+                request_code=_code_name(RequestCode, request_code),
+                response_code=_code_name(ResponseCode, response_code),
+                is_long_polling=_truth(is_held),
+                result="success",
+            )
+            samples.append((text, times))
+        return histogram(
+            "rocketmq_rpc_latency_milliseconds",
+            "From the arrival of a request to the end of the turn that sends its response.",
+            samples,
+        )
 
     # -- counted by topic and group ------------------------------------------------------------------------------------
 
@@ -253,5 +273,12 @@ def _truth(value: bool) -> str:
 def _language(code: int) -> str:
     try:
         return LanguageCode(code).name.lower()
+    except ValueError:
+        return "other"
+
+
+def _code_name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:
+    try:
+        return codes(code).name.lower()
     except ValueError:
         return "other"

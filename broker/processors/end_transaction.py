@@ -112,7 +112,7 @@ class EndTransactionProcessor:
 
     def answer(self, connection: Connection, request: RemotingCommand, token: CommitAnswer) -> None:
         """Send the response to a commit whose put is complete (called by CommitAnswer)."""
-        self._pool.left(token)
+        since = self._pool.left(token)
         status = token.result.status
         if status in STORED:
             response = new_response(request)
@@ -120,7 +120,7 @@ class EndTransactionProcessor:
             code = COMMIT_CODES.get(status, ResponseCode.SYSTEM_ERROR)
             limit = self._configuration.store.max_message_size_bytes
             response = new_response(request, code, commit_remark(token.result, limit))
-        connection.answer(request, response)
+        connection.answer(request, response, since)
 
 
 class ResumeAnswer(PendingPut):

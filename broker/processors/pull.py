@@ -158,7 +158,7 @@ class PullProcessor:
         except Exception as error:
             response = error_response(parked.connection, parked.request, error)
         if response is not None:
-            parked.connection.answer(parked.request, response)
+            parked.connection.answer(parked.request, response, parked.since)
 
     def _response_later(self, parked: ParkedPull) -> RemotingCommand | None:
         """Return the response to a held pull; None if it is held again."""

@@ -257,7 +257,7 @@ class SendProcessor:
         token: SendAnswer,
     ) -> None:
         """Send the response to a completed put (called by SendAnswer)."""
-        self._pool.left(token)
+        since = self._pool.left(token)
         status = result.status
         code = _SUCCESS
         if status is not _PUT_OK:
@@ -266,7 +266,8 @@ class SendProcessor:
                 if status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's fault
                     self._stats.put_failed()
                 remark = send_remark(result, self._configuration.store.max_message_size_bytes)
-                connection.answer(request, new_response(request, code, remark, ext_fields=self.standing_fields()))
+                response = new_response(request, code, remark, ext_fields=self.standing_fields())
+                connection.answer(request, response, since)
                 return
         self._stats.topic_put(topic, queue_id, result.message_count, result.size_bytes)
         ids = _offset_message_id(self._store_host_hex, result.physical_offset)
@@ -275,7 +276,7 @@ class SendProcessor:
         elif result.physical_offsets:
             ids = b",".join([_offset_message_id(self._store_host_hex, offset) for offset in result.physical_offsets])
         values = ids, queue_id, result.queue_offset
-        connection.answer(request, TemplatedResponse(self._template, request, code, values))
+        connection.answer(request, TemplatedResponse(self._template, request, code, values), since)
 
     # Checks shared with other ways of sending (replies).
 

@@ -11,9 +11,11 @@ from broker_scrape import Scrape, WatchedBroker, traffic, watched
 
 from triomq.broker.metrics.sampling import SIZE_EDGES_BYTES
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.monitoring.answers import Answers
 from triomq.protocol.record import BatchUnit, encode_batch_units
 
 SIZE = "rocketmq_message_size"
+LATENCY = "rocketmq_rpc_latency_milliseconds"
 QUEUEING = "rocketmq_consumer_queueing_latency_milliseconds"
 
 
@@ -187,3 +189,56 @@ def test_the_next_offset_of_a_queue_is_that_of_the_last_pull(detail: bool) -> No
     stats.forget_next_offsets(group="G")
     assert stats.next_offset("G", "Other", 0) == -1
     assert stats.total("GROUP_GET_NUMS", "T@G") == 3
+
+
+def latencies(scrape: Scrape) -> dict[tuple[str, str, str], float]:
+    """Return how many responses were timed, by request, response and whether a pull was held."""
+    found = {}
+    for (name, labels), value in scrape.samples.items():
+        if name == f"{LATENCY}_count":
+            of = dict(labels)
+            assert (of["protocol_type"], of["result"]) == ("remoting", "success")
+            found[of["request_code"], of["response_code"], of["is_long_polling"]] = value
+    return found
+
+
+async def test_each_response_is_timed_by_its_codes(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        assert not latencies(await it.scrape())
+        await it.broker.create_topic("T")
+        for _ in range(3):
+            assert (await it.broker.send("T")).code == 0
+        assert (await it.broker.send("T", queueId=99)).code != 0
+        assert (await it.broker.pull("T")).code == 0
+        assert (await it.broker.ask(77_777)).code == 3
+        assert (await it.broker.ask(88_888)).code == 3
+        counted = latencies(await it.scrape())
+        assert counted["send_message", "success", "false"] == 3
+        assert counted["send_message", "system_error", "false"] == 1
+        assert counted["pull_message", "success", "false"] == 1
+        assert counted["other", "request_code_not_supported", "false"] == 2
+        assert counted["update_and_create_topic", "success", "false"] == 1
+
+
+async def test_a_pull_that_was_held_is_timed_from_its_arrival(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        await it.broker.create_topic("T")
+        assert (await it.broker.pull("T", sysFlag=2 | 4, suspendTimeoutMillis=150)).code == 19
+        scrape = await it.scrape()
+        assert latencies(scrape)["pull_message", "pull_not_found", "true"] == 1
+        assert scrape.value(f"{LATENCY}_sum", request_code="pull_message", is_long_polling="true") >= 140
+        assert scrape.value(f"{LATENCY}_bucket", request_code="pull_message", le="100.0") == 0
+
+
+def test_what_one_turn_answers_takes_as_long_as_the_turn() -> None:
+    answers = Answers()
+    for _ in range(3):
+        answers.at_once(10, 0)
+    answers.at_once(11, 0)
+    answers.late(10, 0, 2.0)  # it waited for the disk, or a slave
+    answers.turn_ended(0.002)
+    answers.turn_ended(0.5)
+    (sends, pulls) = answers.times[10, 0, False], answers.times[11, 0, False]
+    assert (sends.count, pulls.count) == (4, 1)
+    assert sends.total == pytest.approx(3 * 2 + 2000)
+    assert pulls.total == pytest.approx(2)
