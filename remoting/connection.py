@@ -61,7 +61,7 @@ class Connection:
 
     def __init__(
         self,
-        handler: RequestHandler,
+        handler: RequestHandler[Connection],
         turn: Turn,
         nursery: trio.Nursery,
         remote: HostPort,

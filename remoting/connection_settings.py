@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting.memory import MemoryBudget
 from triomq.remoting.step_line import StepLine
 
-if TYPE_CHECKING:
-    from triomq.remoting.connection import Connection
+C = TypeVar("C", contravariant=True)
+"""The connection (remoting.connection)."""
 
 DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
 TIGHT_HIGH_WATER_BYTES = 64 * 1024
 """The high water mark while memory is tight."""
 
 
-class RequestHandler(Protocol):
+class RequestHandler(Protocol[C]):
     """Handles the peer's requests (processor_table.ProcessorTable)."""
 
-    def handle(self, connection: Connection, request: RemotingCommand) -> None: ...
+    def handle(self, connection: C, request: RemotingCommand) -> None: ...
 
 
 class Transport(Protocol):
