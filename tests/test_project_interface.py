@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import triomq
-from triomq.client import api
+from triomq.client import api, values
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("trio", "msgspec", "structlog", "yaml", "asyncio", "typing", "triomq.client", "triomq.broker")
@@ -36,10 +36,24 @@ def test_importing_the_package_loads_nothing_else() -> None:
     assert result.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("module", ["aio", "blocking"])
+def test_asyncio_and_blocking_programs_import_every_value_and_error_of_trio_programs(module: str) -> None:
+    face = importlib.import_module(f"triomq.{module}")
+    same = {name for name in api.__all__ if getattr(face, name, None) is getattr(api, name)}
+    own = {name for name in api.__all__ if hasattr(face, name)} - same
+    assert set(face.__all__) == same | own
+    assert own == {"Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"}
+    missing = {"Client", "Delivery", "TraceSender"}  # they work in trio alone
+    assert set(api.__all__) - same - own == (missing if module == "aio" else {*missing, "TrioMQ"})
+
+
 @pytest.mark.parametrize("module", ["aio", "blocking", "serializers", "testing"])
 def test_every_name_of_a_public_module_is_there(module: str) -> None:
     loaded = importlib.import_module(f"triomq.{module}")
-    assert loaded.__all__ == sorted(loaded.__all__, key=lambda name: (name.islower(), name))
+    shared = values.__all__ if module in ("aio", "blocking") else []
+    own = loaded.__all__[: len(loaded.__all__) - len(shared)]
+    assert loaded.__all__ == [*own, *shared]
+    assert all(names == sorted(set(names), key=lambda name: (name.islower(), name)) for names in (own, shared))
     assert all(hasattr(loaded, name) for name in loaded.__all__)
     assert loaded.__doc__
 

@@ -43,22 +43,7 @@ from triomq.client.facades.tables import (
     TransactionProducerFacade,
 )
 from triomq.client.instance.handlers import is_async
-from triomq.client.produce.request_reply import reply_to
-from triomq.protocol.message import Message, MessageExt
-from triomq.protocol.message_queue import MessageQueue
-
-__all__ = [
-    "Admin",
-    "LitePullConsumer",
-    "Message",
-    "MessageExt",
-    "MessageQueue",
-    "Producer",
-    "PullConsumer",
-    "PushConsumer",
-    "TransactionProducer",
-    "reply_to",
-]
+from triomq.protocol.message import MessageExt
 
 
 class AioFacade(AioKind):

@@ -38,22 +38,7 @@ from triomq.client.facades.tables import (
     PushConsumerFacade,
     TransactionProducerFacade,
 )
-from triomq.client.produce.request_reply import reply_to
-from triomq.protocol.message import Message, MessageExt
-from triomq.protocol.message_queue import MessageQueue
-
-__all__ = [
-    "Admin",
-    "LitePullConsumer",
-    "Message",
-    "MessageExt",
-    "MessageQueue",
-    "Producer",
-    "PullConsumer",
-    "PushConsumer",
-    "TransactionProducer",
-    "reply_to",
-]
+from triomq.protocol.message import MessageExt
 
 
 class BlockingFacade(BlockingKind):

@@ -1,27 +1,24 @@
 """The client for asyncio programs: the classes of `triomq`, awaited in an asyncio event loop."""
 
+from triomq.client import values
+from triomq.client.app.application import TrioMQ
 from triomq.client.facades.aio import (
     Admin,
     LitePullConsumer,
-    Message,
-    MessageExt,
-    MessageQueue,
     Producer,
     PullConsumer,
     PushConsumer,
     TransactionProducer,
-    reply_to,
 )
+from triomq.client.values import *  # noqa: F403 - values.py lists them
 
 __all__ = [
     "Admin",
     "LitePullConsumer",
-    "Message",
-    "MessageExt",
-    "MessageQueue",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "TransactionProducer",
-    "reply_to",
+    "TrioMQ",
 ]
+__all__ += values.__all__

@@ -1,27 +1,22 @@
 """The client for plain blocking code: the classes of `triomq`, without `async`."""
 
+from triomq.client import values
 from triomq.client.facades.blocking import (
     Admin,
     LitePullConsumer,
-    Message,
-    MessageExt,
-    MessageQueue,
     Producer,
     PullConsumer,
     PushConsumer,
     TransactionProducer,
-    reply_to,
 )
+from triomq.client.values import *  # noqa: F403 - values.py lists them
 
 __all__ = [
     "Admin",
     "LitePullConsumer",
-    "Message",
-    "MessageExt",
-    "MessageQueue",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "TransactionProducer",
-    "reply_to",
 ]
+__all__ += values.__all__

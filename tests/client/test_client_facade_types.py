@@ -58,7 +58,13 @@ from dataclasses import dataclass
 
 import triomq
 from triomq import ConsumeRules, Message, MessageExt, SendResult, aio, blocking
+from triomq.aio import NoRoute, TrioMQ
+from triomq.blocking import MQClientError, SendStatus, by_hash
 from triomq.serializers import Json, Text
+
+
+def is_lost(error: MQClientError, result: SendResult) -> bool:
+    return isinstance(error, NoRoute) or result.status is not SendStatus.SEND_OK or by_hash is None
 
 
 @dataclass
