@@ -181,6 +181,10 @@ class Rebalancer:
                 changed |= gone
             else:
                 assigned.stay()
+        if self._model is MessageModel.CLUSTERING:
+            for queue in self._offsets.table.snapshot(topic).keys() - keep - self.assigned.keys():
+                # A reset closed it, and before it was opened again it became another member's.
+                self._offsets.table.remove(queue)
         for queue in sorted(keep - self.assigned.keys()):
             opened = await self._open(queue)
             settled &= opened

@@ -113,3 +113,25 @@ async def test_a_second_reset_counts_while_the_first_one_opens_the_queue_again(
             await consumer.reset_offsets("T", {queue: 1})
             assert [await receive.receive() for _ in range(4)] == [b"1", b"2", b"3", b"4"]
     assert cluster.brokers["a"].offsets["G", "T", 0] == 5
+
+
+async def test_the_offset_of_a_reset_goes_with_the_queue_to_another_member(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    """Else the periodic update of this member would move the other one back, hours later."""
+    cluster.brokers["a"].store("T", 0, *[b"%d" % number for number in range(5)])
+    queue = MessageQueue("T", "a", 0)
+    async with PushConsumer(
+        "G", name_server=NAME_SERVER, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    ) as consumer:
+        consumer.subscribe("T")
+        with trio.fail_after(30):
+            for _ in range(5):
+                await consumer.receive()
+            await consumer.reset_offsets("T", {queue: 1})
+            cluster.brokers["a"].members["G"].add("0 is before every other id")
+        await trio.sleep(60)
+        assert not consumer.assigned_queues
+        cluster.brokers["a"].offsets["G", "T", 0] = 5  # of the other member
+        await trio.sleep(600)
+    assert cluster.brokers["a"].offsets["G", "T", 0] == 5
