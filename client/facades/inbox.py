@@ -34,10 +34,10 @@ class Inbox:
         # reads the queue. Two threads that both find it clear wake the loop twice, which does no harm.
         self._calls.append(call)
         if not self._is_woken:
-            self._is_woken = True
             try:
+                self._is_woken = True
                 self._wake(self._run)
-            except BaseException:
+            except BaseException:  # the loop has ended, or a signal came: the next call wakes it
                 self._is_woken = False
                 raise
 
