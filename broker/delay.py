@@ -39,6 +39,7 @@ from triomq.protocol import property_names as names
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
+from triomq.protocol.outage import Outage
 from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.delay import DelayLevels
@@ -307,12 +308,17 @@ class DelayedDelivery:
     # -- the file ----------------------------------------------------------------------------------------------------
 
     async def _persist_now_and_then(self) -> None:
+        outage = Outage()
         while True:
             await trio.sleep(self._configuration.store.flush_delay_offset_interval_ms / 1000)
             try:
                 await self._offsets.persist()
             except OSError as error:
-                log.error("delay offsets cannot be written; the next write tries again", error=str(error))
+                if outage.failed(trio.current_time()):
+                    log.error("delay offsets cannot be written; the next write tries again", exc_info=error)
+            else:
+                if outage.worked(trio.current_time()):
+                    log.info("delay offsets can be written again")
 
 
 class _Delivery(PendingPut):

@@ -3,7 +3,8 @@
     2024-05-01T08:30:00.123Z WARN  triomq.broker.send - disk nearly full used=0.91 path=/store
 
 One line per event: time (UTC), level, logger, event, then key=value pairs (quoted if they contain spaces or controls).
-A traceback follows on indented lines. Values of keys that name secrets are masked.
+A traceback follows on indented lines, except for a shortage (shortage.py). Values of keys that name secrets are
+masked.
 
 Files are in <user.home>/logs/rocketmqlogs, or in TRIOMQ_LOG_DIR; the value "-" stands for standard error only.
 TRIOMQ_LOG_LEVEL (debug, info, warning, error) is the lowest level written, info when unset. With files, standard error
@@ -30,6 +31,7 @@ import structlog
 from triomq.daemon.environment import Environment
 from triomq.daemon.errors import StartError
 from triomq.daemon.secret_names import is_secret
+from triomq.daemon.shortage import shortage_fields
 
 _MIB = 1 << 20
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -204,7 +206,10 @@ def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
     seconds, ms = divmod(time.time_ns() // 1_000_000, 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     name = getattr(target, "name", "root")
-    exception = _traceback(event.pop("exc_info", None))
+    error = _error_of(event.pop("exc_info", None))
+    shortage = shortage_fields(error) if error is not None else None
+    exception = "" if error is None or shortage is not None else _traceback(error)
+    event.update(shortage or {})
     text = _clean(str(event.pop("event", "")))
     pairs = "".join(f" {key}={_value(key, value)}" for key, value in event.items())
     return f"{stamp}.{ms:03}Z {_NAMES.get(level, 'INFO ')} {name} - {text}{pairs}\n{exception}"
@@ -262,14 +267,16 @@ def _clean(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def _traceback(exc_info: Any) -> str:
+def _error_of(exc_info: Any) -> BaseException | None:
     if not exc_info:
-        return ""
+        return None
+    if isinstance(exc_info, BaseException):
+        return exc_info
+    error: BaseException | None = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
+    return error
+
+
+def _traceback(error: BaseException) -> str:
     import traceback
 
-    error = exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1]
-    if isinstance(exc_info, tuple):
-        error = exc_info[1]
-    if error is None:
-        return ""
     return "".join("    " + line + "\n" for line in "".join(traceback.format_exception(error)).splitlines())

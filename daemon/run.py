@@ -8,7 +8,7 @@ not end within the deadline, the process ends with code 3.
 import gc
 import os
 import sys
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
 import structlog
@@ -17,6 +17,7 @@ import trio
 from triomq.daemon.deadline import Deadline
 from triomq.daemon.errors import ExitCode, StartError
 from triomq.daemon.open_files import raise_open_files_limit
+from triomq.daemon.shortage import leaves
 from triomq.daemon.signals import DaemonSignals, Reload
 from triomq.daemon.systemd import Notices
 from triomq.protocol.settings import SettingError
@@ -63,7 +64,7 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
 
     Only unexpected errors have a traceback, in the log.
     """
-    causes = list(_leaves(error))
+    causes = list(leaves(error))
     for cause in causes:
         if isinstance(cause, StartError):
             _complain(program, str(cause))
@@ -143,14 +144,6 @@ async def _stop_when_asked(
     notices.stopping()
     watchdog.start()
     scope.cancel()
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 def _os_error_text(error: OSError) -> str:

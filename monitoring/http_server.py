@@ -26,6 +26,7 @@ import structlog
 import trio
 
 from triomq.monitoring.host_names import is_local_name, is_loopback
+from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.line_limit import LineLimit
 from triomq.remoting.step_line import StepLine, line_of_task
@@ -152,16 +153,20 @@ class HttpServer:
     async def run(self) -> None:
         """Serve until cancelled."""
         assert self._listening is not None
-        listener = network.listener_of(self._listening)
+        listener, port = network.listener_of(self._listening), network.port_of(self._listening)
+        outage = Outage()
         async with listener, trio.open_nursery() as nursery:
             nursery.start_soon(self._steps.run)
             while True:
                 try:
                     stream = await listener.accept()
                 except OSError as error:  # out of file descriptors
-                    self._complain("no HTTP connection can be accepted at present", error=str(error))
+                    if outage.failed(trio.current_time()):
+                        log.error("an HTTP connection cannot be accepted; accepting pauses", port=port, exc_info=error)
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
+                if outage.worked(trio.current_time()):
+                    log.info("HTTP connections can be accepted again", port=port)
                 try:
                     remote, _ = network.ends(stream)
                 except OSError:  # the peer has already gone

@@ -20,6 +20,7 @@ from math import inf
 
 import trio
 
+from triomq.protocol.outage import Outage
 from triomq.remoting.connection import Connection
 from triomq.remoting.log import get_logger
 from triomq.remoting.turn import Turn
@@ -175,7 +176,7 @@ class Poller:
         self._turn = turn
         self._epoll = select.epoll()
         self._transports: dict[int, SocketTransport] = {}
-        self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
+        self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None], Outage]] = {}
         self._resting: list[int] = []
         self._hasty: dict[int, int] = {}  # descriptor -> events of those that wait for the calm, the longest first
         self._calm_until = -inf
@@ -224,11 +225,11 @@ class Poller:
     def listen(self, sock: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
         """Accept from a listening socket; `accepted` receives and owns each new, non-blocking socket."""
         sock.setblocking(False)
-        self._listeners[sock.fileno()] = (sock, accepted)
+        self._listeners[sock.fileno()] = (sock, accepted, Outage())
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def stop_listening(self) -> None:
-        for fd, (sock, _) in self._listeners.items():
+        for fd, (sock, _, _) in self._listeners.items():
             if fd not in self._resting:
                 self._epoll.unregister(fd)
             sock.close()
@@ -346,17 +347,22 @@ class Poller:
         return at
 
     def _accept(self, fd: int) -> None:
-        sock, accepted = self._listeners[fd]
+        sock, accepted, outage = self._listeners[fd]
+        now = self._turn.began
         for _ in range(ACCEPT_BURST):
             try:
                 peer, _ = sock.accept()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    log.error("no file descriptor is left for a new connection; accepting pauses", error=error.strerror)
+                    if outage.failed(now):
+                        port = sock.getsockname()[1]
+                        log.error("a connection cannot be accepted; accepting pauses", port=port, exc_info=error)
                     self._epoll.unregister(fd)
                     self._resting.append(fd)
                 elif error.errno not in _NO_PEER:
                     log.warning("accept failed", error=error.strerror)
                 return
+            if outage.worked(now):
+                log.info("connections can be accepted again", port=sock.getsockname()[1])
             peer.setblocking(False)
             accepted(peer)

@@ -21,6 +21,7 @@ import trio
 
 from triomq.protocol.address import HostPort
 from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
+from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.admission import Admission, AdmissionLimits, Place
 from triomq.remoting.certificates import names_of
@@ -329,16 +330,20 @@ class RemotingServer:
     ) -> None:
         """Accept connections where epoll is not available: one task per connection."""
         assert self._nursery is not None
+        outage = Outage()
         while True:
             try:
                 stream = await listener.accept()
             except trio.ClosedResourceError:  # stop_listening
                 return
             except OSError as error:
-                log.error("no connection can be accepted at present", error=str(error))
+                if outage.failed(trio.current_time()):
+                    log.error("a connection cannot be accepted; accepting pauses", exc_info=error)
                 self._admission.make_room("the process has no descriptor left")
                 await trio.sleep(SWEEP_SECONDS)
                 continue
+            if outage.worked(trio.current_time()):
+                log.info("connections can be accepted again")
             try:
                 remote, local = network.ends(stream)
             except OSError:  # the peer has already gone

@@ -12,8 +12,11 @@ messages already. Their entries stay in memory for the next attempt, and puts ar
 
 from __future__ import annotations
 
+import time
+
 import structlog
 
+from triomq.protocol.outage import Outage
 from triomq.store.contents import Contents, Marks, Opened
 from triomq.store.disk.files import OUT_OF_DESCRIPTORS, PAGE_BYTES, TEMPORARY
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
@@ -40,6 +43,7 @@ class Committing:
         "_fail_stop",
         "_log",
         "_marks",
+        "_outage",
         "_queues",
         "_refusals",
         "has_backlog",
@@ -71,6 +75,7 @@ class Committing:
             self._buffer_bytes = max(1, settings.now.commit_commit_log_least_pages) * PAGE_BYTES
         self.has_backlog = False
         self.is_end_unclear = False
+        self._outage = Outage()
         self.last_store_timestamp = 0
 
     def begin(self, opened: Opened) -> None:
@@ -149,6 +154,8 @@ class Committing:
         if self._refusals.has("log"):
             self._refusals.set("log", None)
             log.info("commit log could be written again")
+        if self._outage.is_on and self._outage.worked(time.monotonic()):
+            log.info("commit log could be written again")
         for entry in pending:
             self._dispatch.apply(entry)
         if pending:
@@ -216,7 +223,8 @@ class Committing:
         if is_temporary:
             lacking = "descriptor" if error.errno in OUT_OF_DESCRIPTORS else "space"
             failure = StoreFull(f"no {lacking} for {len(pending)} messages in the commit log: {error}")
-            log.error("commit log cannot be written, messages refused", messages=len(pending), error=str(error))
+            if self._outage.failed(time.monotonic()):
+                log.error("commit log cannot be written, messages refused", messages=len(pending), exc_info=error)
         else:
             failure = StoreBroken(f"the commit log cannot be written: {error}")
             self._fail_stop.broke(str(failure))

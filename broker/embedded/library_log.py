@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from triomq.daemon.shortage import shortage_fields
 from triomq.remoting.log import line_text
 
 OURS = "triomq."  # the prefix of this project's logger names
@@ -60,5 +61,7 @@ def _divert(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mutabl
     if logger.isEnabledFor(level):
         exc_info = event.pop("exc_info", None)
         error = exc_info if isinstance(exc_info, BaseException) else bool(exc_info)
-        logger.log(level, "%s", line_text(event), exc_info=error)
+        shortage = shortage_fields(error) if isinstance(error, BaseException) else None
+        event.update(shortage or {})
+        logger.log(level, "%s", line_text(event), exc_info=error if shortage is None else None)
     raise structlog.DropEvent

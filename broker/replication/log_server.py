@@ -24,6 +24,7 @@ import trio
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.slave_access import AGAIN_SECONDS, Access, OpenAccess
 from triomq.broker.replication.slave_link import Accept, SlaveLink, Write
+from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.admission import address_group
 from triomq.store.config import BrokerRole
@@ -108,15 +109,19 @@ class LogServer:
     async def run(self, listening: network.Listening) -> None:
         """Accept slaves until cancelled, then stop listening."""
         listener = network.listener_of(listening)
+        outage = Outage()
         async with listener, trio.open_nursery() as nursery:
             nursery.start_soon(self._recognize)
             while True:
                 try:
                     stream = await listener.accept()
                 except OSError as error:  # out of file descriptors
-                    log.error("slaves cannot be accepted at present", error=str(error))
+                    if outage.failed(trio.current_time()):
+                        log.error("slaves cannot be accepted; accepting pauses", exc_info=error)
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
+                if outage.worked(trio.current_time()):
+                    log.info("slaves can be accepted again")
                 try:
                     remote, local = network.ends(stream)
                 except OSError:  # the peer has already gone

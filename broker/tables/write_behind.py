@@ -25,6 +25,7 @@ import structlog
 import trio
 
 from triomq.broker.tables.table_file import TableFile
+from triomq.protocol.outage import Outage
 
 log = structlog.get_logger("triomq.broker.tables")
 
@@ -63,6 +64,7 @@ class WriteBehind:
         self._awaited = trio.Event()
         self._attempted = trio.Event()
         self._error: OSError | None = None
+        self._outage = Outage()
 
     @property
     def is_dirty(self) -> bool:
@@ -136,8 +138,11 @@ class WriteBehind:
                 self._error = None
                 try:
                     await self.save_offloaded(offload)
+                    if self._outage.worked(trio.current_time()):
+                        log.info("table written again")
                 except OSError as error:
-                    log.error("table not written; the next write tries again", reason=str(error))
+                    if self._outage.failed(trio.current_time()):
+                        log.error("table not written; the next write tries again", exc_info=error)
                     self._error = error
                 self._attempted.set()
                 self._attempted = trio.Event()
@@ -154,4 +159,4 @@ class WriteBehind:
             try:
                 self.save()
             except OSError as error:
-                log.error("table not written at shutdown", reason=str(error))
+                log.error("table not written at shutdown", exc_info=error)

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Final
 
 from triomq.store.disk.kernel_sync import KernelSync
-from triomq.store.errors import SyncNotBegun
 
 Data = bytes | bytearray | memoryview
 
@@ -135,22 +134,22 @@ class Files:
         return KernelSync.open() if type(self).datasync is Files.datasync else None
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in a directory survive a power loss. Raises SyncNotBegun without a free descriptor."""
-        fd = _open_to_sync(path)
+        """Make the names in a directory survive a power loss."""
+        fd = _open_directory(path)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
     def open_directory(self, path: str) -> int:
-        """Return a descriptor of a directory. Raises SyncNotBegun without a free descriptor."""
-        return _open_to_sync(path)
+        """Return a descriptor of a directory."""
+        return _open_directory(path)
 
     def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
         """Sync all data and names written to the file system of `path`: syncfs, or sync where that is missing.
 
         `held_fd` is a descriptor of `path`: of the writes that fail, Linux reports those that failed since it was
-        opened (SYNCFS_TELLS). Raises SyncNotBegun without a free descriptor, and OSError as fdatasync would.
+        opened (SYNCFS_TELLS). Raises OSError as fdatasync would, and without a free descriptor.
         """
         import ctypes
 
@@ -158,7 +157,7 @@ class Files:
         if syncfs is None:
             os.sync()
             return
-        fd = held_fd if held_fd >= 0 else _open_to_sync(path)
+        fd = held_fd if held_fd >= 0 else _open_directory(path)
         try:
             if syncfs(fd) != 0:
                 code = ctypes.get_errno()
@@ -315,13 +314,8 @@ def _path_of(fd: int) -> str | None:
         return None
 
 
-def _open_to_sync(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in OUT_OF_DESCRIPTORS:
-            raise SyncNotBegun(f"{path} cannot be synced at present: {error.strerror}") from None
-        raise
+def _open_directory(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 class UnsyncedFiles(Files):

@@ -130,7 +130,7 @@ class Dispatch:
             index.add(entry.topic, entry.uniq_key, entry.keys, entry.place)
         except OSError as error:
             index.stalled_at = entry.place.physical_offset
-            log.error("index cannot be written; it catches up when there is space", error=str(error))
+            index.failed(error)
 
     def add_missing_to_index(self, entry: DispatchEntry) -> None:
         """Add the keys that the index lacks of a record, which may be its newest one with only some keys present."""
@@ -140,8 +140,9 @@ class Dispatch:
             return
         try:
             index.add_missing(entry.topic, entry.uniq_key, entry.keys, entry.place)
-        except OSError:
+        except OSError as error:
             index.stalled_at = entry.place.physical_offset
+            index.failed(error)
 
     def index_again(self, commit_log: CommitLog, begin: int, stop: int) -> int:
         """Index the records from `begin` on until one begins at or after `stop`. Return the offset reached, or -1 if

@@ -7,11 +7,13 @@ indexes the rest from the log once there is space.
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import structlog
 
 from triomq.protocol.message_to_store import Place
+from triomq.protocol.outage import Outage
 from triomq.store.disk import layout
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
@@ -29,6 +31,7 @@ class Index:
     __slots__ = (
         "_entry_limit",
         "_files",
+        "_outage",
         "_paths",
         "_pool",
         "_slot_count",
@@ -52,6 +55,17 @@ class Index:
         self.filled: list[IndexFile] = []
         # Log offset of the first message that could not be indexed; -1 while the index is not stalled.
         self.stalled_at = -1
+        self._outage = Outage()
+
+    def failed(self, error: OSError) -> None:
+        """Note that the index could not be written, and log that when it begins and once a minute."""
+        if self._outage.failed(time.monotonic()):
+            log.error("index cannot be written; it catches up when it can", exc_info=error)
+
+    def worked(self) -> None:
+        """Note that what the index buffers could be written."""
+        if self.stalled_at < 0 and self._outage.is_on and self._outage.worked(time.monotonic()):
+            log.info("index can be written again")
 
     def load(self) -> None:
         """Read the headers. Files with a wrong name are skipped, and files of a wrong size removed: recovery rebuilds

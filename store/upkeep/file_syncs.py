@@ -78,11 +78,15 @@ class FileSyncs:
         await self._in_thread(self._offload, files, directories, may_be_gone=True)
 
     async def of_file_system(self, files: Sequence[MappedFile]) -> None:
-        """Sync everything that was written to the file system of the store, these files among it. Raises OSError."""
+        """Sync everything that was written to the file system of the store, these files among it. Raises SyncNotBegun,
+        OSError."""
         for file in files:
             file.is_unsynced = False
         with trio.CancelScope(shield=True):
-            await self._offload(self._files.sync_filesystem, self._root, self._root_fd)
+            try:
+                await self._offload(self._files.sync_filesystem, self._root, self._root_fd)
+            except OSError as error:
+                raise _unless_temporary(error) from None
 
     def _is_linked(self, file: MappedFile) -> bool:
         try:
@@ -142,8 +146,10 @@ def _sync_all(files: Files, fds: list[int], directories: list[str], may_be_gone:
     for fd in fds:
         files.datasync(fd)
     for path in directories:
-        if may_be_gone:
-            with suppress(FileNotFoundError):  # removed with a deleted topic, so no name in it needs to survive
-                files.sync_directory(path)
-        else:
+        try:
             files.sync_directory(path)
+        except FileNotFoundError:
+            if not may_be_gone:  # else removed with a deleted topic, so no name in it needs to survive
+                raise
+        except OSError as error:
+            raise _unless_temporary(error) from None

@@ -267,7 +267,9 @@ class Flush:
                 page = self._index.write_part(page)
                 await trio.lowlevel.checkpoint()
         except OSError as error:
-            log.error("index cannot be written", error=str(error))
+            self._index.failed(error)
+        else:
+            self._index.worked()
 
     async def flush_thoroughly(self, note: CleanNote | None = None) -> bool:
         """Sync log, queues and index, then write the checkpoint, which therefore never runs ahead of the disk. Return

@@ -1,3 +1,4 @@
+import errno
 import io
 import re
 from pathlib import Path
@@ -89,6 +90,23 @@ def test_a_traceback_follows_its_line(tmp_path: Path) -> None:
     assert lines[0].endswith("ERROR triomq.store - failed topic=T")
     assert lines[1] == "    Traceback (most recent call last):"
     assert lines.count("    ValueError: because") == 2
+
+
+def test_a_shortage_has_one_line_that_says_what_helps(tmp_path: Path) -> None:
+    _, stderr = configured(tmp_path, TRIOMQ_LOG_DIR="-")
+    log = structlog.get_logger("triomq.store")
+    try:
+        raise OSError(errno.EMFILE, "Too many open files", "/store/topics.json")
+    except OSError as error:
+        log.exception("not written", table="topics")
+        log.error("several", exc_info=ExceptionGroup("", [error, RuntimeError("can't start new thread")]))
+        log.error("not only that", exc_info=ExceptionGroup("", [error, ValueError("a bug")]))
+    lines = stderr.getvalue().splitlines()
+    assert "ERROR triomq.store - not written table=topics error=" in lines[0]
+    assert "Too many open files: '/store/topics.json'" in lines[0] and "LimitNOFILE=" in lines[0]
+    assert "at=test_daemon_logs.test_a_shortage_has_one_line_that_says_what_helps" in lines[0]
+    assert "ERROR triomq.store - several error=" in lines[1]
+    assert lines[2].endswith("not only that") and lines[3].startswith("    "), "a bug beside it keeps its traceback"
 
 
 def test_files_roll_and_are_bounded(tmp_path: Path) -> None:

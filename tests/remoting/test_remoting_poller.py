@@ -416,6 +416,10 @@ class ScriptedListener:
     def fileno(self) -> int:
         return self.sock.fileno()
 
+    def getsockname(self) -> tuple[str, int]:
+        name: tuple[str, int] = self.sock.getsockname()
+        return name
+
     def setblocking(self, flag: bool) -> None:
         self.sock.setblocking(flag)
 
@@ -439,19 +443,22 @@ class ScriptedListener:
 async def test_a_listener_rests_when_descriptors_run_out_until_it_is_woken(nursery: trio.Nursery, number: int) -> None:
     bench = Bench(nursery)
     pair = socket.socketpair()
-    listener = ScriptedListener(number, pair[0])
+    listener = ScriptedListener(number, number, pair[0])
     accepted: list[socket.socket] = []
     bench.poller.listen(listener, accepted.append)  # type: ignore[arg-type]
     with listener.make_ready(), structlog.testing.capture_logs() as logs:
         async with trio.open_nursery() as serving:
             serving.start_soon(bench.poller.run)
-            await until(lambda: len(listener.script) == 1)
+            await until(lambda: len(listener.script) == 2)
             for _ in range(20):
                 await trio.lowlevel.checkpoint()
             assert (accepted, len(logs)) == ([], 1), "a listener at rest is not asked again"
             assert logs[0]["log_level"] == "error"
             bench.poller.wake_listeners()
+            await until(lambda: len(listener.script) == 1)
+            bench.poller.wake_listeners()
             await until(lambda: accepted == [pair[0]])
+            assert len(logs) == 1, "the shortage is logged once in a minute"
             serving.cancel_scope.cancel()
     assert listener.fileno() == -1, "the end closes it"
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from descriptors import descriptors_left
 from store_faults import BROKEN, FULL, FailingFiles
 from store_support import WallClock, abandon, message, open_store, small_settings
 
@@ -25,23 +24,6 @@ from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreBroken, StoreFull, SyncNotBegun
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutStatus
-
-
-@contextmanager
-def descriptors_left(count: int) -> Iterator[None]:
-    """Inside, the process gets `count` more descriptors and then EMFILE."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    taken = [os.dup(0)]
-    while taken[-1] < highest:  # no gaps below the limit
-        taken.append(os.dup(0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1 + count, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for fd in taken:
-            os.close(fd)
 
 
 def put(store: MessageStore, body: bytes = b"hello", topic: str = "T") -> Any:

@@ -14,6 +14,7 @@ import pytest
 import trio
 from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
+from structlog.testing import capture_logs
 
 from triomq.protocol import record
 from triomq.protocol.message_to_store import Place
@@ -231,7 +232,7 @@ async def test_other_tasks_run_between_the_parts_of_the_index(tmp_path: Path, mo
             told.append("other")
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(store._flush, "_index", SimpleNamespace(write_part=write_part))
+    monkeypatch.setattr(store._flush, "_index", SimpleNamespace(write_part=write_part, worked=lambda: None))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
         await trio.lowlevel.checkpoint()
@@ -265,11 +266,13 @@ async def test_keys_of_one_message_that_did_not_all_find_room_are_completed_late
     put = store.append(message(keys=" ".join(f"k{number}" for number in range(130))))
     store.commit()
     assert (put.is_ok, index.stalled_at, len(index.files)) == (True, put.physical_offset, 1)
-    await store._backlog.catch_up_index()
-    assert (index.stalled_at, len(index.files)) == (put.physical_offset, 1), "still full"
-    files.room = 1
-    await store._backlog.catch_up_index()
-    assert (index.stalled_at, len(index.files)) == (put.physical_offset, 2), "full again"
+    with capture_logs() as lines:
+        await store._backlog.catch_up_index()
+        assert (index.stalled_at, len(index.files)) == (put.physical_offset, 1), "still full"
+        files.room = 1
+        await store._backlog.catch_up_index()
+        assert (index.stalled_at, len(index.files)) == (put.physical_offset, 2), "full again"
+    assert lines == [], "the first failure was logged, and the next line is due in a minute"
     files.room = 9
     await store._backlog.catch_up_index()
     assert index.stalled_at == -1

@@ -1,0 +1,40 @@
+"""Outage: when to log that something keeps failing: once when it begins, then once a minute, and once when it ended.
+
+Pure: the caller passes seconds of one monotonic clock, and logs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+REMIND_SECONDS: Final = 60.0
+CALM_SECONDS: Final = 10.0
+"""A success sooner after a failure does not end an outage: during a shortage, the two alternate."""
+
+
+class Outage:
+    """Holds when the thing failed last, and when that was last logged. `is_on`: the end is not logged yet; where each
+    call counts, read it before a clock."""
+
+    __slots__ = ("_failed_at", "_logged_at", "is_on")
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._failed_at = 0.0
+        self._logged_at = 0.0
+
+    def failed(self, now: float) -> bool:
+        """Note a failure. Return whether to log it."""
+        self._failed_at = now
+        if self.is_on and now - self._logged_at < REMIND_SECONDS:
+            return False
+        self.is_on = True
+        self._logged_at = now
+        return True
+
+    def worked(self, now: float) -> bool:
+        """Note a success. Return whether to log that an outage ended."""
+        if not self.is_on or now - self._failed_at < CALM_SECONDS:
+            return False
+        self.is_on = False
+        return True
