@@ -18,11 +18,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from inspect import isasyncgenfunction, isawaitable
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 import trio
 
 from triomq.client.app.arguments import by_name
+from triomq.client.app.options import ConsumerOptions, check_application_options, check_consumer_options
+from triomq.client.app.producer_kinds import OfKinds
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
@@ -35,6 +37,10 @@ from triomq.client.produce.producer import Producer
 from triomq.client.produce.transaction_producer import TransactionProducer
 from triomq.protocol.message import Message
 from triomq.remoting.process_bound import ProcessBound
+
+if TYPE_CHECKING:
+    from triomq.client.app.producer_kinds import P
+    from triomq.client.facades import aio
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,13 +68,34 @@ class Transaction(ProcessBound):
         return await self.producer.send_in_transaction(message, argument)  # type: ignore[no-any-return]
 
 
-class TrioMQ(ProcessBound, Generic[T]):
+class TrioMQ(ProcessBound, OfKinds[T, "P"]):
     """An application: consumers, transactions and a producer that open and close together. Use it as `async with app`,
     as the lifespan of a FastAPI or Starlette application, or with `triomq run module:app`.
 
     `name`: the producer's group. `serializer`: for the producer, and for consumers that name none. `backend`: what
-    `triomq run` starts it in. The other parameters are those of `ClientConfig`.
+    `triomq run` starts it in, and of which kind its producer is for type checkers. The other parameters are those of
+    `ClientConfig`.
     """
+
+    @overload
+    def __init__(
+        self: TrioMQ[T, aio.Producer[T]],
+        name: str,
+        *,
+        serializer: Serializer[T] | None = None,
+        backend: Literal["asyncio"] = "asyncio",
+        **options: Unpack[ClientOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: TrioMQ[T, Producer[T]],
+        name: str,
+        *,
+        serializer: Serializer[T] | None = None,
+        backend: Literal["trio"],
+        **options: Unpack[ClientOptions],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -79,6 +106,7 @@ class TrioMQ(ProcessBound, Generic[T]):
         **options: Unpack[ClientOptions],
     ) -> None:
         check_group(name, "producer")
+        check_application_options(options)
         ClientConfig(**options)  # raises for what cannot be used, before anything runs
         self.name = name
         self.backend = backend
@@ -87,7 +115,7 @@ class TrioMQ(ProcessBound, Generic[T]):
         self._consumers: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {}
         self._transactions: dict[str, Transaction] = {}
         self._providers: dict[str, Callable[[], Any]] = {}
-        self._producer: Producer[T] | None = None
+        self._producer: P | None = None
         self._stack: AsyncExitStack | None = None
 
     def consumer(
@@ -98,20 +126,22 @@ class TrioMQ(ProcessBound, Generic[T]):
         group: str,
         retries: int | None = None,
         serializer: Serializer[Any] | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Decorate the function that handles the messages of a topic. It gets what its parameters name: `message`
         (MessageExt), `value` (what the serializer made of the body), `producer`, `app`, and what `provides` provides.
 
         `expression`: "*" or tags separated by "||". `retries`: deliveries after the first before a message goes to the
-        dead letter topic. The other options are those of `PushConsumer`.
+        dead letter topic. The other options are those of `PushConsumer`. Raises ConfigurationError for an option that
+        does not exist.
         """
         check_group(group, "consumer")
+        check_consumer_options(options)
         self._check_closed()
         if group in self._consumers:
             raise ConfigurationError(f"the group {group!r} has a handler already; give each handler a group of its own")
         if retries is not None:
-            options["rules"] = replace(options.get("rules", ConsumeRules()), max_reconsume_times=retries)
+            options["rules"] = replace(options.get("rules") or ConsumeRules(), max_reconsume_times=retries)
 
         def register(function: F) -> F:
             settings = {"serializer": serializer or self._serializer, **options}
@@ -149,8 +179,8 @@ class TrioMQ(ProcessBound, Generic[T]):
         return function
 
     @property
-    def producer(self) -> Producer[T]:
-        """The producer, while the application runs; in asyncio it is a `triomq.aio.Producer`, with the same methods."""
+    def producer(self) -> P:
+        """The producer, while the application runs: in asyncio a `triomq.aio.Producer`, in trio a `triomq.Producer`."""
         if self._producer is None:
             raise ClientClosed(f"the application {self.name!r} does not run: use `async with app`, or its lifespan")
         return self._producer

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def find(name: str, directory: Path) -> TrioMQ:
+def find(name: str, directory: Path) -> TrioMQ[Any, Any]:
     """Import the application "module:name". Raises ConfigurationError for a name that leads to none; an error inside
     the module stays as it is."""
     module_name, _, attribute = name.partition(":")
@@ -73,7 +74,7 @@ def find(name: str, directory: Path) -> TrioMQ:
     return found
 
 
-async def _run_in_asyncio(app: TrioMQ) -> None:
+async def _run_in_asyncio(app: TrioMQ[Any, Any]) -> None:
     stop = asyncio.Event()
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -82,7 +83,7 @@ async def _run_in_asyncio(app: TrioMQ) -> None:
         await stop.wait()
 
 
-async def _run_in_trio(app: TrioMQ) -> None:
+async def _run_in_trio(app: TrioMQ[Any, Any]) -> None:
     with trio.open_signal_receiver(*SIGNALS) as received:
         async with app:
             log.info("%s runs", app.name)

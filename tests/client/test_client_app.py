@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from triomq import (
     aio,
 )
 from triomq.client.app import reload
+from triomq.client.app.options import ConsumerOptions
 from triomq.client.app.run import find, main
 from triomq.serializers import Json, Text
 from triomq.testing import LocalCluster, VirtualClock
@@ -242,6 +244,35 @@ async def test_what_cannot_work_is_refused_with_what_to_do(fakes: FakeCluster) -
         await app.__aenter__()
 
 
+OF_THE_APPLICATION = {"group", "client", "serializer"}
+
+
+def test_a_handler_has_every_option_of_the_consumer_that_is_its_own() -> None:
+    options = set(inspect.signature(PushConsumer.__init__).parameters) - OF_THE_APPLICATION - {"self", "options"}
+    assert options == set(ConsumerOptions.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"retires": 3}, "app.consumer has no option 'retires': did you mean 'retries'?"),
+        ({"serialiser": Text()}, "app.consumer has no option 'serialiser': did you mean 'serializer'?"),
+        ({"zzz": 1}, "app.consumer has no option 'zzz': it has topic, expression, group, retries, serializer, model,"),
+        ({"name_server": "a:1"}, "'name_server' is an option of the application, not of a handler: TrioMQ("),
+    ],
+)
+def test_a_misspelt_option_of_a_handler_is_refused_with_the_nearest_name(options: Any, says: str) -> None:
+    app = TrioMQ("p", name_server=NAME_SERVER)
+    with pytest.raises(ConfigurationError) as refused:
+        app.consumer("T", group="G", **options)
+    assert str(refused.value).startswith(says)
+
+
+def test_a_misspelt_option_of_the_application_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigurationError, match="TrioMQ has no option 'name_servr': did you mean 'name_server'"):
+        TrioMQ("p", name_servr=NAME_SERVER)
+
+
 # The command.
 
 PROGRAM = """
@@ -346,6 +377,7 @@ async def until_reloaded(producer: Producer, topic: str, directory: Path) -> Non
         ("empty_shop:app", "'app' of the module 'empty_shop' is no TrioMQ application: add `app = TrioMQ("),
         ("other_shop:app", "'app' of the module 'other_shop' is no TrioMQ application: it has market, stall"),
         ("broken_shop:app", "no name server address: give name_server"),
+        ("misspelt_shop:app", "app.consumer has no option 'retires': did you mean 'retries'?"),
     ],
 )
 def test_a_name_that_leads_to_no_application_is_one_sentence(
@@ -357,6 +389,8 @@ def test_a_name_that_leads_to_no_application_is_one_sentence(
     two = 'from triomq import TrioMQ\nmarket = TrioMQ("m", name_server="h:1")\nstall = TrioMQ("s", name_server="h:1")'
     (tmp_path / "other_shop.py").write_text(two)
     (tmp_path / "broken_shop.py").write_text('from triomq import TrioMQ\napp = TrioMQ("m")')
+    one = 'from triomq import TrioMQ\napp = TrioMQ("m", name_server="h:1")\n'
+    (tmp_path / "misspelt_shop.py").write_text(f'{one}app.consumer("T", group="g", retires=3)(print)')
     assert main(["run", name, "--directory", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert said.startswith("triomq: " + says.format(tmp_path))

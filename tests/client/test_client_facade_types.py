@@ -119,6 +119,28 @@ async def typed() -> None:
         print((await aio_consumer.receive()).value.number)
 
 
+app = TrioMQ("shop", serializer=Json(Order))
+trio_app = TrioMQ("shop", serializer=Json(Order), backend="trio")
+plain_app: TrioMQ = TrioMQ("shop")
+
+
+@app.consumer("Orders", "new || paid", group="billing", retries=3, rules=ConsumeRules(concurrency=3), ordered=True)
+async def bill_order(value: Order, producer: aio.Producer[Order], app: TrioMQ[Order]) -> None:
+    await producer.send_value("Orders", value)
+
+
+def send_with(producer: aio.Producer[Order], app: TrioMQ[Order]) -> None: ...
+
+
+async def application() -> None:
+    async with app, trio_app, plain_app:
+        aio_producer: aio.Producer[Order] = app.producer
+        trio_producer: triomq.Producer[Order] = trio_app.producer
+        bytes_producer: aio.Producer[bytes] = plain_app.producer
+        await bill_order(Order(17), aio_producer, app)
+        print(await trio_producer.send_value("Orders", Order(17)), bytes_producer)
+
+
 def typed_and_blocking() -> None:
     with blocking.LitePullConsumer("report", serializer=Json(Order)) as poller:
         print([message.value.number for message in poller.poll()])
@@ -144,6 +166,12 @@ MISTAKES = {
     'blocking.Producer("o", serializer=Json(Order)).send_value("T", 17)': 'incompatible type "int"; expected "Order"',
     'aio.PushConsumer("b", serializer=Json(Order)).listen(count)': 'expected "Callable[[MessageExt[Order]], Any]"',
     'blocking.Admin().topics(clusters="c")': 'Unexpected keyword argument "clusters"',
+    'app.consumer("T", group="g", retires=3)': 'Unexpected keyword argument "retires" for "consumer" of "TrioMQ"',
+    'app.consumer("T", group="g", ordered="no")': 'Argument "ordered" to "consumer" of "TrioMQ" has incompatible type',
+    'app.producer.message("T", 17)': 'incompatible type "int"; expected "Order"',
+    'plain_app.producer.message("T", Order(17))': 'incompatible type "Order"; expected "bytes"',
+    "send_with(trio_app.producer, app)": 'incompatible type "triomq.client.produce.producer.Producer[Order]"',
+    "send_with(app.producer, trio_app)": 'expected "TrioMQ[Order, triomq.client.facades.aio.Producer[Order]]"',
 }
 
 

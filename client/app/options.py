@@ -1,0 +1,51 @@
+"""The options of handlers, and which name was meant when one does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from difflib import get_close_matches
+from typing import TypedDict
+
+from triomq.client.core.allocation import Strategy
+from triomq.client.core.config import ClientOptions
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import ConfigurationError
+from triomq.client.core.hooks import ConsumeHook, FilterHook
+from triomq.client.core.results import ConsumeFromWhere, MessageModel
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Keyword arguments of `TrioMQ.consumer` that go to the handler's `PushConsumer`; see there for what they mean."""
+
+    model: MessageModel
+    ordered: bool
+    consume_from: ConsumeFromWhere
+    consume_from_time: datetime | None
+    strategy: Strategy | None
+    rules: ConsumeRules | None
+    consume_hooks: Iterable[ConsumeHook]
+    filter_hooks: Iterable[FilterHook]
+    trace: bool | str
+
+
+def check_consumer_options(given: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for a keyword argument that `TrioMQ.consumer` does not have."""
+    known = ("topic", "expression", "group", "retries", "serializer", *ConsumerOptions.__annotations__)
+    for name in given:
+        if name in ClientOptions.__annotations__:
+            raise ConfigurationError(f"{name!r} is an option of the application, not of a handler: TrioMQ({name}=...)")
+    _check("app.consumer", given, known)
+
+
+def check_application_options(given: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for a keyword argument that `TrioMQ` does not have."""
+    _check("TrioMQ", given, ("name", "serializer", "backend", *ClientOptions.__annotations__))
+
+
+def _check(function: str, given: Mapping[str, object], known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+            raise ConfigurationError(f"{function} has no option {name!r}: {hint}")
