@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 import trio
 
-from triomq.client.app.arguments import by_name
+from triomq.client.app.arguments import by_name, check_names_arguments
 from triomq.client.app.options import ConsumerOptions, check_application_options, check_consumer_options
 from triomq.client.app.producer_kinds import OfKinds
 from triomq.client.consume.push_consumer import PushConsumer
@@ -58,6 +58,7 @@ class Transaction(ProcessBound):
 
     def check(self, function: F) -> F:
         """Decorate the function that looks up how the transaction of a message ended, when the broker asks."""
+        check_names_arguments(function, _OF_A_MESSAGE)
         self.checker = function
         return function
 
@@ -133,7 +134,7 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
 
         `expression`: "*" or tags separated by "||". `retries`: deliveries after the first before a message goes to the
         dead letter topic. The other options are those of `PushConsumer`. Raises ConfigurationError for an option that
-        does not exist.
+        does not exist, and for a function that cannot be called by names.
         """
         check_group(group, "consumer")
         check_consumer_options(options)
@@ -144,6 +145,7 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
             options["rules"] = replace(options.get("rules") or ConsumeRules(), max_reconsume_times=retries)
 
         def register(function: F) -> F:
+            check_names_arguments(function, _OF_A_MESSAGE)
             settings = {"serializer": serializer or self._serializer, **options}
             self._consumers[group] = (function, topic, expression, settings)
             return function
@@ -167,6 +169,7 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
             raise ConfigurationError(f"the producer group {group!r} is taken; give each transaction a group of its own")
 
         def register(function: Callable[..., Any]) -> Transaction:
+            check_names_arguments(function, _OF_A_TRANSACTION)
             return self._transactions.setdefault(group, Transaction(function))
 
         return register

@@ -49,7 +49,7 @@ from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, ConsumeStatus, MessageModel
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
-from triomq.client.instance.handlers import Handler
+from triomq.client.instance.handlers import Handler, check_takes
 from triomq.client.instance.subscribing import subscription
 from triomq.client.payloads.serializer import Serializer
 from triomq.client.produce.trace import TraceSender
@@ -159,7 +159,9 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     def listen(self, handler: Callable[[MessageExt[T]], Any]) -> None:
         """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
-        thread, so it may block. It returns None or a ConsumeStatus, or raises (also `RetryLater`)."""
+        thread, so it may block. It returns None or a ConsumeStatus, or raises (also `RetryLater`). Raises
+        ConfigurationError for what cannot be called with one message."""
+        check_takes(handler, "message")
         call = Handler(handler, self.rules.concurrency)
         size = self.rules.batch_max_size
         if size != 1:
@@ -173,6 +175,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
+        check_takes(handler, "messages")
         call = Handler(handler, self.rules.concurrency)
 
         async def several(messages: Sequence[MessageExt]) -> ConsumeStatus | None:

@@ -18,6 +18,7 @@ from triomq.client.core.type_variables import T
 from triomq.client.facades.ahead import Ahead
 from triomq.client.facades.methods import Facade, constructs, plain, waiting
 from triomq.client.facades.portal import Portal
+from triomq.client.instance.handlers import check_takes
 from triomq.client.produce.producer import Producer
 from triomq.client.produce.transaction_producer import Check, Execute, TransactionProducer
 from triomq.protocol.message import MessageExt
@@ -48,6 +49,8 @@ class TransactionProducerFacade(ProducerFacade[T]):
 
     @constructs(TransactionProducer[T])
     def __init__(self, group: str, execute: Execute, check: Check, **options: Any) -> None:
+        check_takes(execute, "message", "argument")
+        check_takes(check, "message")
         core = TransactionProducer(group, self._callback(execute), self._callback(check), **options)
         Facade.__init__(self, core)
 
@@ -77,10 +80,12 @@ class PushConsumerFacade(Facade, Generic[T]):
     def listen(self, handler: Callable[[MessageExt[T]], Any]) -> None:
         """Have `handler(message)` called for every message: an `async def` in the asyncio loop that opened this
         consumer, a plain function in a thread. See `triomq.PushConsumer.listen`."""
+        check_takes(handler, "message")
         self._call(self._core.listen, self._callback(handler))
 
     def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
+        check_takes(handler, "messages")
         self._call(self._core.listen_batch, self._callback(handler))
 
     def suspend(self) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
+
+from triomq.client.core.errors import ConfigurationError
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -15,6 +17,39 @@ def is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def check_takes(function: Callable[..., Any], *arguments: str) -> None:
+    """Raise ConfigurationError if this cannot be called with these positional arguments. What does not tell its
+    parameters is taken as it is."""
+    parameters = parameters_of(function)
+    if parameters is None:
+        return
+    try:
+        inspect.Signature(parameters).bind(*arguments)
+    except TypeError as error:
+        wanted = ", ".join(arguments)
+        raise ConfigurationError(
+            f"{name_of(function)} cannot be called as {name_of(function)}({wanted}): {error}; it must accept ({wanted})"
+        ) from None
+
+
+def parameters_of(function: Callable[..., Any]) -> Sequence[inspect.Parameter] | None:
+    """Return the parameters of a function, None for one that does not tell. Raises ConfigurationError for what cannot
+    be called."""
+    if not callable(function):
+        raise ConfigurationError(f"a handler is a function, not {function!r}")
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function; of a partial that of its function, of an object that of its class."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 class Handler:

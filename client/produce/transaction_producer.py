@@ -24,7 +24,7 @@ from triomq.client.core.outgoing import SendRules
 from triomq.client.core.results import LocalTransactionState, SendResult, SendStatus, TransactionSendResult
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
-from triomq.client.instance.handlers import Handler, without_library_frames
+from triomq.client.instance.handlers import Handler, check_takes, without_library_frames
 from triomq.client.payloads.serializer import Serializer
 from triomq.client.produce.producer import Producer
 from triomq.protocol import property_names as names
@@ -80,6 +80,8 @@ class TransactionProducer(Producer[T]):
             serializer=serializer,
             **options,
         )
+        check_takes(execute, "message", "argument")
+        check_takes(check, "message")
         self._execute = Handler(execute, 100)
         self._check = Handler(check, max_checks)
         self._max_checks = max_checks
