@@ -30,12 +30,12 @@ SOURCE_OPTIONS: Final = (
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger", "maxTriggerDelayMs", "minPartitions", "failOnDataLoss", "includeProperties", "filter",
     "filterType", "rowFormat", "consumerGroup", "commitOffsets", "pullBatchSize", "pullsInFlight", "maxRatePerTask",
-    "pushDownFilters",
+    "pushDownFilters", "maxRecordsPerPartition",
 )  # fmt: skip
 STORE_OPTIONS: Final = (
     "path", "commitLogPath", "subscribe", "subscribePattern", "split", "logEnd", "minPartitions", "failOnDataLoss",
     "includeProperties", "rowFormat", "brokerName", "startingTimestamp", "endingTimestamp", "pushDownFilters",
-    "startingOffset", "endingOffset",
+    "startingOffset", "endingOffset", "maxRecordsPerPartition",
 )  # fmt: skip
 SINK_OPTIONS: Final = (
     *_CONNECTION, "topic", "producerGroup", "retries", "batchBytes", "idempotence", "writeId", "maxRatePerTask",
@@ -183,6 +183,7 @@ class SourceOptions:
     min_rows_per_trigger: int | None
     max_trigger_delay_ms: int
     min_partitions: int
+    max_records_per_partition: int | None
     fail_on_data_loss: bool
     include_properties: bool
     filter: str
@@ -256,6 +257,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         min_rows_per_trigger=min_rows,
         max_trigger_delay_ms=table.number("maxTriggerDelayMs", 900_000, 0),
         min_partitions=table.number("minPartitions", 1, 1),
+        max_records_per_partition=table.optional_number("maxRecordsPerPartition", 1),
         fail_on_data_loss=table.flag("failOnDataLoss", True),
         include_properties=table.flag("includeProperties", row_format == "rocketmq"),
         filter=expression,
@@ -299,6 +301,7 @@ class StoreOptions:
     split: str
     log_end: str
     min_partitions: int
+    max_records_per_partition: int | None
     fail_on_data_loss: bool
     include_properties: bool
     row_format: str
@@ -328,6 +331,7 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
         split=table.choice("split", "segment", ("segment", "queue")),
         log_end=table.choice("logEnd", "readable", ("readable", "recovered")),
         min_partitions=table.number("minPartitions", 1, 1),
+        max_records_per_partition=table.optional_number("maxRecordsPerPartition", 1),
         fail_on_data_loss=table.flag("failOnDataLoss", True),
         include_properties=table.flag("includeProperties", row_format == "rocketmq"),
         row_format=row_format,

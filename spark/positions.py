@@ -20,6 +20,9 @@ LATEST: Final = -1
 Positions = dict[MessageQueue, int]
 """Queue -> queue offset of the next message."""
 
+Range = tuple[MessageQueue, int, int]
+"""The offsets [begin, end) of a queue."""
+
 
 def to_tree(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
     """Return nested plain dicts in a fixed order, ready for json."""
@@ -75,19 +78,24 @@ def limited(start: Positions, latest: Positions, max_rows: int) -> Positions:
     return {queue: start.get(queue, 0) + shares[queue] if backlog[queue] else latest[queue] for queue in latest}
 
 
-def split(ranges: list[tuple[MessageQueue, int, int]], min_parts: int) -> list[tuple[MessageQueue, int, int]]:
-    """Cut ranges (queue, begin, end) into at least `min_parts`, if there are that many messages. The longest ranges are
-    cut most; empty ones are dropped."""
+def split(ranges: list[Range], min_parts: int, max_offsets: int | None = None) -> list[Range]:
+    """Cut ranges (queue, begin, end) into parts of at most `max_offsets` offsets, and into at least `min_parts`, if
+    there are that many messages. The longest ranges are cut most; empty ones are dropped."""
     ranges = [item for item in ranges if item[2] > item[1]]
+    if max_offsets is not None:
+        ranges = [part for item in ranges for part in _cut(item, -(-(item[2] - item[1]) // max_offsets))]
     total = sum(end - begin for _, begin, end in ranges)
     if len(ranges) >= min_parts or not total:
         return ranges
-    parts: list[tuple[MessageQueue, int, int]] = []
-    for queue, begin, end in ranges:
-        count = min(max(-(-(end - begin) * min_parts // total), 1), end - begin)
-        edges = [begin + (end - begin) * number // count for number in range(count + 1)]
-        parts += [(queue, edges[number], edges[number + 1]) for number in range(count)]
-    return parts
+    return [part for item in ranges for part in _cut(item, -(-(item[2] - item[1]) * min_parts // total))]
+
+
+def _cut(item: Range, count: int) -> list[Range]:
+    """Cut one range into `count` parts of nearly the same length, none of them empty."""
+    queue, begin, end = item
+    count = min(max(count, 1), end - begin)
+    edges = [begin + (end - begin) * number // count for number in range(count + 1)]
+    return [(queue, edges[number], edges[number + 1]) for number in range(count)]
 
 
 def resolve(

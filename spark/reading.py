@@ -193,7 +193,9 @@ class Plan:
         ranges = [(queue, begins[queue], ends[queue]) for queue in sorted(ends)]
         return [
             QueuePart(queue.topic, queue.broker_name, queue.queue_id, begin, end)
-            for queue, begin, end in positions.split(ranges, self.options.min_partitions)
+            for queue, begin, end in positions.split(
+                ranges, self.options.min_partitions, self.options.max_records_per_partition
+            )
         ]
 
     def checked_starts(self, starts: Positions, ends: Positions) -> Positions:

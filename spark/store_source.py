@@ -137,7 +137,9 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
                 ranges.append((queue, begin, end))
         return [
             QueueFilesPart(queue.topic, queue.queue_id, directories[queue], begin, end, log_end)
-            for queue, begin, end in positions.split(ranges, self.options.min_partitions)
+            for queue, begin, end in positions.split(
+                ranges, self.options.min_partitions, self.options.max_records_per_partition
+            )
         ]
 
     def _takes(self, topic: str, queue_id: int) -> bool:

@@ -50,6 +50,25 @@ def test_split_covers_every_offset_once(ranges: dict[MessageQueue, tuple[int, in
     assert len(split) >= min(parts, len(covered))
 
 
+@given(
+    st.dictionaries(queues, st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=6),
+    st.integers(1, 20),
+    st.integers(1, 50),
+)
+def test_no_part_has_more_than_the_most_records(
+    ranges: dict[MessageQueue, tuple[int, int]], parts: int, most: int
+) -> None:
+    wanted = [(queue, begin, begin + count) for queue, (begin, count) in ranges.items()]
+    split = positions.split(wanted, parts, most)
+    covered = sorted((queue, at) for queue, begin, end in split for at in range(begin, end))
+    assert covered == sorted((queue, at) for queue, begin, end in wanted for at in range(begin, end))
+    assert all(0 < end - begin <= most for _, begin, end in split)
+    assert len(split) >= min(parts, len(covered))
+    assert positions.split(wanted, 1, most) == [
+        part for item in wanted for part in positions.split([item], 1, most)
+    ], "each queue is cut alone"
+
+
 def test_earliest_and_latest_inside_json() -> None:
     a, b = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
     bounds = {positions.EARLIEST: 3, positions.LATEST: 9}
