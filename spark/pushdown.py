@@ -1,7 +1,9 @@
-"""Push-down of query filters on topic, broker, queue, offset and time.
+"""Push-down of query filters on topic, broker, queue, offset, time and tags.
 
-`Limits` collects them. Conditions on topic, broker name and queue are applied exactly, so Spark need not evaluate them
-again; those on offsets and times narrow the ranges, and Spark still evaluates them.
+`Limits` collects them. Conditions on topic, broker name and queue, and those on offset and tags when a broker is read,
+are applied exactly, so Spark need not evaluate them again. Others narrow the ranges, and Spark still evaluates them.
+Spark passes only conditions of one column and constants, joined by AND: of `a = 1 OR b = 2`, and of functions of a
+column, a source learns nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
+
+from triomq.protocol.subscription import SUB_ALL
 
 MAX_OFFSET = 2**63 - 1
+MAX_TAGS: Final = 100
+"""Spark itself evaluates conditions with more tags: every pull carries all of them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _QUEUE_COLUMNS = {"topic": "topic", "brokerName": "broker", "queueId": "queue", "partition": "queue"}
@@ -28,6 +34,7 @@ class Limits:
     topics: frozenset[str] | None = None
     brokers: frozenset[str] | None = None
     queues: frozenset[int] | None = None
+    tags: frozenset[str] | None = None
     min_offset: int = 0
     max_offset: int = MAX_OFFSET
     min_ms: int = 0
@@ -43,14 +50,26 @@ class Limits:
         )
 
 
-def pushed(filters: Iterable[Any], limits: Limits, *, has_broker: bool = True) -> tuple[Limits, list[Any]]:
-    """Return the narrowed limits and the filters that Spark must still evaluate (pyspark.sql.datasource.Filter)."""
+def pushed(
+    filters: Iterable[Any],
+    limits: Limits,
+    *,
+    has_broker: bool = True,
+    takes_tags: bool = False,
+    has_exact_offsets: bool = False,
+) -> tuple[Limits, list[Any]]:
+    """Return the narrowed limits and the filters that Spark must still evaluate (pyspark.sql.datasource.Filter).
+    `has_broker`: the source knows the broker's name; `takes_tags`: it selects messages by `Limits.tags`;
+    `has_exact_offsets`: it yields no message outside of the offsets."""
     remaining = []
     for item in filters:
-        narrowed = _narrow(limits, item, has_broker)
-        if narrowed is not None:
-            limits = narrowed[0]
-        if narrowed is None or not narrowed[1]:
+        with_tags = _narrow_tags(limits, item) if takes_tags else None
+        narrowed = (with_tags, True) if with_tags is not None else _narrow(limits, item, has_broker)
+        if narrowed is None:
+            remaining.append(item)
+            continue
+        limits, is_exact = narrowed
+        if not is_exact and not (has_exact_offsets and item.attribute[0] in _OFFSET_COLUMNS):
             remaining.append(item)
     return limits, remaining
 
@@ -84,6 +103,24 @@ def _narrow(limits: Limits, item: Any, has_broker: bool) -> tuple[Limits, bool] 
         low, high = _interval(kind.replace("Than", "ThanOrEqual").replace("OrEqualOrEqual", "OrEqual"), _to_ms(value))
         return replace(limits, min_ms=max(limits.min_ms, low), max_ms=min(limits.max_ms, high + 1)), False
     return None
+
+
+def _narrow_tags(limits: Limits, item: Any) -> Limits | None:
+    """Return new limits that express a condition on the column `tags` exactly; None when they cannot."""
+    kind = type(item).__name__
+    if kind not in ("EqualTo", "In") or item.attribute != ("tags",):
+        return None
+    values = item.value if kind == "In" else (item.value,)
+    if len(values) > MAX_TAGS or not all(isinstance(value, str) and _is_plain(value) for value in values):
+        return None
+    tags = frozenset(values)
+    return replace(limits, tags=tags if limits.tags is None else limits.tags & tags)
+
+
+def _is_plain(tag: str) -> bool:
+    """Return whether an expression can name this tag: it is split at "||", and both Java and Python trim its tags."""
+    is_trimmed = tag != "" and tag == tag.strip() and tag[0] > " " and tag[-1] > " "
+    return is_trimmed and tag != SUB_ALL and "|" not in tag
 
 
 def _narrow_queue(limits: Limits, column: str, values: frozenset[Any]) -> Limits:

@@ -17,6 +17,7 @@ from triomq.protocol import property_names
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.properties import parse_bytes
 from triomq.protocol.subscription import SQL92, SUB_ALL, TAG, build_subscription
+from triomq.protocol.system_topics import SCHEDULE_TOPIC
 from triomq.spark import positions
 from triomq.spark.cluster import Cluster
 from triomq.spark.data_loss import DataLoss, text_of
@@ -49,16 +50,18 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
     from triomq.spark.record_columns import BYTES_PER_BATCH, RecordColumns, why_not
 
     queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
+    # The consume queue of a delayed message has its delivery time where others have the hash of their tags.
+    is_hashed = part.topic != SCHEDULE_TOPIC or options.filter_type != TAG
     pull = Pull(
         options.group,
-        options.filter,
+        options.filter if is_hashed else SUB_ALL,
         options.filter_type,
         options.pull_batch_size,
         options.pulls_in_flight,
         options.fail_on_data_loss,
         options.max_rate_per_task,
     )
-    tags = _wanted_tags(options)
+    tags = wanted_tags(options)
     columns = RecordColumns(schema, names, part.broker_name)
     keeps = None if tags is None else lambda: parse_bytes(columns.last_properties).get(property_names.TAGS) in tags
     buffer = bytearray()
@@ -82,7 +85,7 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
         yield columns.take()
 
 
-def _wanted_tags(options: SourceOptions) -> frozenset[str] | None:
+def wanted_tags(options: SourceOptions) -> frozenset[str] | None:
     """Return the tags to compare here. The broker compares only their hashes, which different tags may share."""
     if options.filter_type != TAG or options.filter == SUB_ALL:
         return None

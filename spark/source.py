@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -25,13 +26,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import TAG
 from triomq.spark import positions
 from triomq.spark.cluster import Cluster
 from triomq.spark.columns import check_columns, default_columns
 from triomq.spark.options import Bound, OptionTable, SourceOptions, source_options
 from triomq.spark.positions import Positions
 from triomq.spark.pushdown import MAX_OFFSET, Limits, pushed
-from triomq.spark.reading import Plan, QueuePart, latest, read_part
+from triomq.spark.reading import Plan, QueuePart, latest, read_part, wanted_tags
 
 
 def columns_of(schema: Any, row_format: str) -> list[str]:
@@ -101,6 +103,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         starts = plan.within_ends(plan.bound(options.starting, queues, "starting"), options.starting)
         ends = plan.within_ends(plan.bound(options.ending, queues, "ending"), options.ending)
         queues = [queue for queue in queues if limits.allows(queue.topic, queue.broker_name, queue.queue_id)]
+        if limits.tags is not None and not limits.tags:
+            return []
         starts, ends = self._within(plan, queues, starts, ends)
         return plan.parts(starts, ends)
 
@@ -125,7 +129,15 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
 
 class PushingBatchReader(BatchReader):
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        self.limits, remaining = pushed(filters, self.limits)
+        given = wanted_tags(self.options)
+        self.limits, remaining = pushed(
+            filters,
+            replace(self.limits, tags=given),
+            takes_tags=self.options.filter_type == TAG,
+            has_exact_offsets=True,
+        )
+        if self.limits.tags != given:
+            self.options = replace(self.options, filter=" || ".join(sorted(self.limits.tags or ())))
         return remaining
 
 
