@@ -5,8 +5,8 @@
 Without --store a commit log is made in a temporary directory; broker figures need --name-server (a topic is filled and
 read). Each source is measured alone (`reader`: bytes to Arrow batches in one process) and through Spark into its noop
 sink on local[N] for each N of --cores (a topic in at least N tasks), beside Spark's own reading of the
-same rows from Parquet. "A CPU second" counts all processes of the driver: JVM and Python workers, not the broker. It
-hardly depends on other load.
+same rows from Parquet. With --name-server also three ways to count the messages. "A CPU second" counts all processes of
+the driver: JVM and Python workers, not the broker. It hardly depends on other load.
 """
 
 from __future__ import annotations
@@ -119,6 +119,13 @@ def measure_spark(name: str, table: Any, cores: int) -> None:
             table.write.format("noop").mode("overwrite").save()
 
 
+def measure_count(name: str, count: Callable[[], int]) -> None:
+    counted = SimpleNamespace(rows=0)
+    for turn in ("first", "second", "third"):
+        with measured(f"{name}, {turn} run", lambda: counted.rows):
+            counted.rows = count()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=600_000)
@@ -142,6 +149,7 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, root: str) -> None:
+    import triomq.spark
     from triomq.spark.columns import ROCKETMQ_COLUMNS, STORE_COLUMNS
     from triomq.spark.options import source_options, store_options
     from triomq.spark.source import BatchReader
@@ -177,6 +185,11 @@ def run(arguments: argparse.Namespace, root: str) -> None:
                 )
             topic_rows = spark.read.format("rocketmq").options(**broker, minPartitions=str(cores)).load()
             measure_spark("broker", topic_rows, cores)
+            if not number:
+                rows_of_parquet = spark.read.parquet(parquet)
+                measure_count("count, triomq.spark.count", lambda: triomq.spark.count(**broker))
+                measure_count(f"count, Parquet, Spark local[{cores}]", rows_of_parquet.count)
+                measure_count(f"count, broker, Spark local[{cores}]", topic_rows.count)
         spark.stop()
 
 

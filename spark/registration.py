@@ -22,6 +22,11 @@ def register(spark: Any) -> None:
     spark.dataSource.register(PushingStoreSource)
 
 
+def context_of(spark: Any) -> Any:
+    """Return the SparkContext of a session; None for one of Spark Connect, which has no JVM in this process."""
+    return getattr(spark, "sparkContext", None)
+
+
 def use_this_python(spark: Any) -> None:
     """Make the workers of a local session run this interpreter when nothing else is configured.
 
@@ -31,8 +36,8 @@ def use_this_python(spark: Any) -> None:
     """
     if any(name in os.environ for name in _WORKER_PYTHON):
         return
-    context = getattr(spark, "sparkContext", None)  # a Spark Connect session has none: its server chooses
-    if context is None:
+    context = context_of(spark)
+    if context is None:  # the server of Spark Connect chooses
         return
     if context.master.partition("[")[0] == "local" and not context.getConf().contains("spark.pyspark.python"):
         context.pythonExec = sys.executable

@@ -26,7 +26,7 @@ from triomq.spark import positions
 from triomq.spark.cluster import Cluster
 from triomq.spark.errors import OptionError
 from triomq.spark.jobs.coverage import ArchiveMark, checksum, is_of
-from triomq.spark.jobs.folders import Folder
+from triomq.spark.jobs.folders import Folder, open_folder
 from triomq.spark.jobs.progress import Progress
 from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
 from triomq.spark.options import source_options
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.slice_rows < 1:
         raise JobFailed("--slice-rows must be at least 1")
     spark = open_session("archive", arguments)
-    archive = Archive(Folder(spark, arguments.to), spark)
+    archive = Archive(open_folder(spark, arguments.to), spark)
     archive.clean()
     if arguments.store is not None:
         rows, is_well = archive_store(archive, arguments)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from triomq.spark.registration import context_of
+
 WIDTH = 30
 REDRAW_SECONDS = 0.2
 
@@ -61,9 +63,14 @@ class Progress:
 
 @contextmanager
 def watching(spark: Any, label: str, quiet: bool) -> Iterator[None]:
-    """Show the tasks of the Spark stages that run inside the block."""
+    """Show the tasks of the Spark stages that run inside the block. Spark Connect does not tell them here: then nothing
+    is shown."""
+    context = context_of(spark)
+    if context is None:
+        yield
+        return
     progress = Progress(label, unit=" tasks", quiet=quiet)
-    tracker = spark.sparkContext.statusTracker()
+    tracker = context.statusTracker()
     over = threading.Event()
     seen: dict[int, tuple[int, int]] = {}
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 from triomq.spark.errors import StoreDamaged
 from triomq.spark.jobs.pieces import give_batches, run_pieces
 from triomq.spark.jobs.progress import watching
-from triomq.spark.jobs.session import JobFailed, open_session
+from triomq.spark.jobs.session import JobFailed, open_session, parallelism
 from triomq.spark.jobs.store_tables import StoreFacts, log_rows
 from triomq.spark.jobs.store_walk import SegmentWalk
 from triomq.store.config import StoreSettings
@@ -104,7 +104,7 @@ def rebuild(spark: Any, facts: StoreFacts, target: str, topics: list[str], *, wi
         records = records.where(F.col("topic").isin(topics))
     entries = records.select("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode").persist()
     count = entries.count()
-    partitions = max(spark.sparkContext.defaultParallelism * 2, 1)
+    partitions = parallelism(spark) * 2
     ordered = entries.repartition(partitions, "topic", "queueId").sortWithinPartitions(
         "topic", "queueId", "physicalOffset"
     )  # fmt: skip

@@ -20,9 +20,9 @@ from typing import Final
 
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.cluster import Cluster
-from triomq.spark.jobs.folders import Folder
+from triomq.spark.jobs.folders import open_folder
 from triomq.spark.jobs.progress import watching
-from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
+from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session, parallelism
 from triomq.spark.options import OptionTable
 from triomq.spark.options import connection_options as checked_connection
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     spark = open_session("replay", arguments)
-    if not Folder(spark, arguments.source).names("_manifest"):
+    if not open_folder(spark, arguments.source).names("_manifest"):
         raise JobFailed(f"--from: {arguments.source} holds no archive (no _manifest)")
     from pyspark.sql import functions as F
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.run_name or f"replay {arguments.source} {arguments.to_topic or ''}"
     writer = chosen.write.format("rocketmq").options(**options).option("writeId", name)
     if arguments.rate:
-        at_once = max(min(len(archived), PARTS, spark.sparkContext.defaultParallelism), 1)
+        at_once = max(min(len(archived), PARTS, parallelism(spark)), 1)
         writer = writer.option("maxRatePerTask", max(arguments.rate // at_once, 1))
     with watching(spark, "replay", arguments.quiet):
         writer.mode("append").save()

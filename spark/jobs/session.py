@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+from typing import Any, Final
+
+MOST_TASKS: Final = 1024
 
 
 class JobFailed(Exception):
@@ -47,25 +49,42 @@ def open_session(name: str, arguments: argparse.Namespace) -> Any:
     """Return the session of spark-submit, or a new one, with the formats registered."""
     from pyspark.sql import SparkSession
 
-    from triomq.spark.registration import register
+    from triomq.spark.registration import context_of, register
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"mqpipeline {name}")
     settings = pairs(arguments.conf, "--conf")
+    is_remote = "spark.remote" in settings or "SPARK_REMOTE" in os.environ
     if arguments.master:
         builder = builder.master(arguments.master)
-    elif "spark.master" not in settings and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    elif not is_remote and "spark.master" not in settings and "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master("local[*]")
         settings.setdefault("spark.ui.enabled", "false")
-    settings.setdefault("spark.ui.showConsoleProgress", "false")
+    if not is_remote:
+        settings.setdefault("spark.ui.showConsoleProgress", "false")
     settings.setdefault("spark.sql.session.timeZone", "UTC")
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
+    context = context_of(spark)
+    if context is not None:
+        context.setLogLevel(settings.get("spark.log.level", "ERROR"))
     register(spark)
     _opened.append(spark)
     return spark
+
+
+def parallelism(spark: Any) -> int:
+    """Return how many tasks run at a time. Spark Connect does not say it, but cuts ranges into that many."""
+    from pyspark.sql import functions as F
+
+    from triomq.spark.registration import context_of
+
+    context = context_of(spark)
+    if context is not None:
+        return max(int(context.defaultParallelism), 1)
+    numbers = spark.range(MOST_TASKS).select(F.spark_partition_id().alias("number"))
+    return int(numbers.agg(F.max("number")).first()[0]) + 1
 
 
 def stop_session() -> None:

@@ -13,6 +13,7 @@ from triomq.protocol.errors import BodyError
 from triomq.protocol.java_properties import parse as parse_java_properties
 from triomq.spark.errors import OptionError
 from triomq.spark.jobs.pieces import run_pieces
+from triomq.spark.jobs.session import parallelism
 from triomq.spark.jobs.store_walk import Finding, IndexEntry, QueueEntry, SegmentWalk, index_entries, queue_entries
 from triomq.spark.store_files import Segment, queue_directories, segments, used_segments
 from triomq.store.config import StoreSettings
@@ -148,7 +149,7 @@ def queue_rows(spark: Any, facts: StoreFacts) -> Any:
     """Return rows of kind `entry` and `finding` of all consume queues. A broker may have thousands of small ones, so
     they are distributed over a few tasks per core."""
     directories = list(queue_directories(facts.root))
-    count = min(len(directories), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    count = min(len(directories), TASKS_PER_CORE * parallelism(spark))
     return run_pieces(spark, _walk_queues, [directories[at::count] for at in range(count)], QUEUE_ROWS)
 
 
