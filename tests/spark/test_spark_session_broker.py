@@ -90,6 +90,27 @@ def test_filters_run_at_the_broker(spark: Any, cluster: Any, filled: str) -> Non
         read(spark, cluster, "NoSuchTopic").count()
 
 
+def test_conditions_on_tags_run_at_the_broker(
+    spark: Any, cluster: Any, filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = read(spark, cluster, filled)
+    capsys.readouterr()
+    table.where("tags = 'even' and queueOffset >= 10 and storeTimestamp > '2026-01-01' and keys like 'k%'").explain(
+        "formatted"
+    )
+    text = capsys.readouterr().out
+    shown = text.partition("PushedFilters: ")[2].partition("\n")[0]
+    assert "EqualTo(tags,even)" in shown and "GreaterThanOrEqual(queueOffset,10)" in shown
+    assert "GreaterThan(storeTimestamp" not in shown and "StringStartsWith" not in shown
+    assert "body:binary" in text.partition("ReadSchema: ")[2].partition("\n")[0]
+    even = [row for row in table.collect() if row.tags == "even"]
+    assert table.where("tags = 'even'").count() == len(even) == 500
+    assert table.where("tags in ('even', 'other') and queueOffset < 100").count() == sum(
+        row.queueOffset < 100 for row in even
+    )
+    assert table.where("tags like 'ev%'").count() == table.where("tags != 'odd'").count() == 500
+
+
 def test_sharding_keys_and_queue_ids_keep_their_order(spark: Any, cluster: Any) -> None:
     topic = cluster.create_topic("SparkOrder", 3)
     table = (
