@@ -11,15 +11,15 @@ _WORKER_PYTHON = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def register(spark: Any) -> None:
-    """Register the formats `rocketmq` and `rocketmq-store` with a session, and switch on filter push-down for Python
-    sources, which Spark leaves off."""
-    from triomq.spark.source import PushingRocketMQSource
-    from triomq.spark.store_source import PushingStoreSource
+    """Register the formats `rocketmq` and `rocketmq-store` with a session, and let their option pushDownFilters
+    work: Spark disables filter push-down for Python sources by default."""
+    from triomq.spark.source import RocketMQSource
+    from triomq.spark.store_source import StoreSource
 
     spark.conf.set(PUSHDOWN, "true")
     use_this_python(spark)
-    spark.dataSource.register(PushingRocketMQSource)
-    spark.dataSource.register(PushingStoreSource)
+    spark.dataSource.register(RocketMQSource)
+    spark.dataSource.register(StoreSource)
 
 
 def context_of(spark: Any) -> Any:

@@ -48,8 +48,6 @@ def ddl(columns: dict[str, str]) -> str:
 class RocketMQSource(DataSource):  # type: ignore[misc, unused-ignore]
     """Registered as `rocketmq`."""
 
-    pushes_filters = False
-
     @classmethod
     def name(cls) -> str:
         return "rocketmq"
@@ -61,8 +59,7 @@ class RocketMQSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     def reader(self, schema: Any) -> BatchReader:
         options = source_options(self.options, streaming=False)
-        pushes = self.pushes_filters or options.push_down_filters
-        return (PushingBatchReader if pushes else BatchReader)(options, schema)
+        return (PushingBatchReader if options.push_down_filters else BatchReader)(options, schema)
 
     def streamReader(self, schema: Any) -> StreamReader:
         return StreamReader(source_options(self.options, streaming=True), schema)
@@ -76,12 +73,6 @@ class RocketMQSource(DataSource):  # type: ignore[misc, unused-ignore]
         from triomq.spark.sink import stream_writer
 
         return stream_writer(self.options, schema)
-
-
-class PushingRocketMQSource(RocketMQSource):
-    """RocketMQSource with filter push-down, which Spark must have enabled; `triomq.spark.register` does that."""
-
-    pushes_filters = True
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
@@ -128,6 +119,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
 
 
 class PushingBatchReader(BatchReader):
+    """Takes conditions of the query. Only by option: Spark 4.3 keeps what the last query with conditions planned in the
+    frame (PythonDataSourceV2.setReadInfo), and gives it to the other queries of that frame."""
+
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         given = wanted_tags(self.options)
         self.limits, remaining = pushed(

@@ -70,8 +70,6 @@ class QueueFilesPart(InputPartition):  # type: ignore[misc, unused-ignore]
 class StoreSource(DataSource):  # type: ignore[misc, unused-ignore]
     """Registered as `rocketmq-store`."""
 
-    pushes_filters = False
-
     @classmethod
     def name(cls) -> str:
         return "rocketmq-store"
@@ -84,14 +82,7 @@ class StoreSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     def reader(self, schema: Any) -> StoreReader:
         options = store_options(self.options)
-        pushes = self.pushes_filters or options.push_down_filters
-        return (PushingStoreReader if pushes else StoreReader)(options, schema)
-
-
-class PushingStoreSource(StoreSource):
-    """StoreSource with filter push-down; see triomq.spark.source.PushingRocketMQSource."""
-
-    pushes_filters = True
+        return (PushingStoreReader if options.push_down_filters else StoreReader)(options, schema)
 
 
 class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
@@ -253,6 +244,8 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
 
 
 class PushingStoreReader(StoreReader):
+    """Takes conditions of the query; see triomq.spark.source.PushingBatchReader."""
+
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         self.limits, remaining = pushed(filters, self.limits, has_broker=self.broker_name is not None)
         return remaining

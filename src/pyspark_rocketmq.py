@@ -1,7 +1,6 @@
 """Found by Spark, which looks for modules called `pyspark_*`: the format `rocketmq` without registration.
 
-Filter push-down is off unless the option pushDownFilters asks for it, since it needs a setting of the session;
-`triomq.spark.register(spark)` switches it on.
+The option pushDownFilters needs a setting of the session, which `triomq.spark.register(spark)` makes.
 """
 
 from triomq.spark.source import RocketMQSource as DefaultSource

@@ -50,8 +50,7 @@ def test_other_columns_and_shapes(spark: Any, unpacked: Callable[[str], Path], e
 
 
 def test_filters_narrow_what_is_read(spark: Any, unpacked: Callable[[str], Path]) -> None:
-    table = read(spark, unpacked("1a_clean"))
-    everything = table.collect()
+    everything = read(spark, unpacked("1a_clean")).collect()
     middle = everything[len(everything) // 2].storeTimestamp
     cases: list[tuple[str, Callable[[Any], bool]]] = [
         (
@@ -66,8 +65,19 @@ def test_filters_narrow_what_is_read(spark: Any, unpacked: Callable[[str], Path]
         ),
     ]
     for condition, holds in cases:
+        table = read(spark, unpacked("1a_clean"), pushDownFilters="true")
         found = sorted(row.physicalOffset for row in table.where(condition).select("physicalOffset").collect())
         assert found == sorted(row.physicalOffset for row in everything if holds(row)) != []
+
+
+def test_queries_of_one_frame_do_not_change_each_other(spark: Any, unpacked: Callable[[str], Path]) -> None:
+    table = read(spark, unpacked("1a_clean"))
+    counts = Counter(row.queueId for row in table.collect())
+    one, two = table.where("queueId = 1"), table.where("queueId = 2")
+    assert one.count() == counts[1] != counts[2]
+    assert table.count() == sum(counts.values())
+    both = one.union(two).groupBy("queueId").count().collect()
+    assert {row["queueId"]: row["count"] for row in both} == {1: counts[1], 2: counts[2]}
 
 
 def test_damage_is_data_loss_or_skipped(
