@@ -10,7 +10,17 @@ from typing import Annotated, Final
 
 import msgspec
 
-from triomq.protocol.bounds import TAGS, Bound, Expression, ExpressionType, SubscriptionVersion, Tag, TagCode, TopicName
+from triomq.protocol.bounds import (
+    SUBSCRIBED,
+    TAGS,
+    Bound,
+    Expression,
+    ExpressionType,
+    SubscriptionVersion,
+    Tag,
+    TagCode,
+    TopicName,
+)
 from triomq.protocol.java import string_hash
 
 SUB_ALL: Final = "*"
@@ -31,11 +41,13 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """
 
     class_filter_mode: bool = False
-    code_set: Annotated[frozenset[TagCode], msgspec.Meta(max_length=TAGS), Bound("hashes of tags")] = frozenset()
+    code_set: Annotated[
+        frozenset[TagCode], msgspec.Meta(max_length=TAGS), Bound("hashes of tags", clients=SUBSCRIBED)
+    ] = frozenset()
     expression_type: ExpressionType | None = TAG
     sub_string: Expression = SUB_ALL
     sub_version: SubscriptionVersion = 0
-    tags_set: Annotated[frozenset[Tag], msgspec.Meta(max_length=TAGS), Bound("tags")] = frozenset()
+    tags_set: Annotated[frozenset[Tag], msgspec.Meta(max_length=TAGS), Bound("tags", clients=SUBSCRIBED)] = frozenset()
     topic: TopicName = ""
 
     @property

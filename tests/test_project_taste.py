@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from docs.generators import declared_bounds, limits_table
+from docs.generators import declared_bounds, declared_constants, limits_table
 from docs.generators.body_registry import REQUEST_BODIES, RESPONSE_BODIES
 from triomq.broker.config import BrokerSettings
 from triomq.namesrv.config import NamesrvSettings
+from triomq.protocol.bounds import FORMS
 from triomq.protocol.settings import declarations
 from triomq.remoting.config import ServerSettings
 from triomq.store.config import StoreSettings
@@ -250,6 +251,25 @@ def test_every_value_that_a_peer_chooses_has_a_bound() -> None:
     assert not without, f"declare these with a type of protocol/bounds.py: {without}"
 
 
+def test_every_bound_says_why_it_refuses_no_client_that_works() -> None:
+    """A bound that can say nothing of that kind is too low, or has to be met by slower service."""
+    reasons = {
+        f"{record.__name__}.{one.path}": one.bound.clients
+        for _, _, record in declared_bounds.records()
+        for one in declared_bounds.declared(record)
+        if one.bound is not None
+    }
+    reasons |= {f"{one.module}.{one.name}": one.clients for one in declared_constants.CONSTANTS}
+    reasons |= {one.key: one.clients for one in declared_constants.SETTINGS}
+    short = {form: len(form) + 8 for form in FORMS}
+    without = [
+        name
+        for name, reason in reasons.items()
+        if not any(reason.startswith(form) and len(reason) >= least for form, least in short.items())
+    ]
+    assert without == []
+
+
 def test_every_test_that_a_bound_names_exists() -> None:
     missing = []
     for name in limits_table.named_tests():
@@ -269,7 +289,7 @@ def constants_named_max() -> set[str]:
     return {
         f"{relative(path).removesuffix('.py').replace('/', '.')}.{name}"
         for path in SOURCES
-        if path.relative_to(ROOT).parts[0] in limits_table.ROOMS and "embedded" not in path.parts
+        if path.relative_to(ROOT).parts[0] in declared_constants.ROOMS and "embedded" not in path.parts
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
@@ -278,11 +298,11 @@ def constants_named_max() -> set[str]:
 
 
 def test_every_constant_that_bounds_what_a_peer_chooses_is_in_the_table_of_limits() -> None:
-    listed = {f"{one.module}.{one.name}" for one in limits_table.CONSTANTS}
-    assert listed & limits_table.NOT_CHOSEN == set()
-    unlisted = constants_named_max() - listed - limits_table.NOT_CHOSEN
-    assert not unlisted, f"list {sorted(unlisted)} in docs/generators/limits_table.py"
-    assert (listed | limits_table.NOT_CHOSEN) - constants_named_max() == set()
+    listed = {f"{one.module}.{one.name}" for one in declared_constants.CONSTANTS}
+    assert listed & declared_constants.NOT_CHOSEN == set()
+    unlisted = constants_named_max() - listed - declared_constants.NOT_CHOSEN
+    assert not unlisted, f"list {sorted(unlisted)} in docs/generators/declared_constants.py"
+    assert (listed | declared_constants.NOT_CHOSEN) - constants_named_max() == set()
 
 
 def decoded_bodies(tree: ast.AST) -> set[str]:

@@ -55,10 +55,12 @@ _TEST: Final = "tests/broker/test_broker_client_processors.py::test_a_heartbeat_
 _GROUPS: Final = Bound(
     "groups of one client", limit="of consumers and producers", key="maxGroupsPerClient",
     beyond="refused as SYSTEM_BUSY", test=_TEST,
+    clients="far beyond one consumer or producer group, the usual one of a client of Java, Go or C++",
 )  # fmt: skip
 _SUBSCRIPTIONS: Final = Bound(
-    "subscriptions of one client", limit="2,000 in all its groups", beyond="refused as SYSTEM_BUSY", test=_TEST
-)
+    "subscriptions of one client", limit="2,000 in all its groups", beyond="refused as SYSTEM_BUSY", test=_TEST,
+    clients="far beyond a topic and the retry topic, what a consumer of Java, Go or C++ has of each group",
+)  # fmt: skip
 
 
 def enum_name(value: str | int | None, names: tuple[str, ...], default: str) -> str:

@@ -17,6 +17,7 @@ Queues: TypeAlias = Annotated[
         limit="4,096",
         beyond="refused as SYSTEM_BUSY",
         test="tests/broker/test_broker_client_processors.py::test_a_lock_request_beyond_a_limit_locks_nothing",
+        clients="far beyond one entry for each queue of a topic on one broker, 4 by default of Java clients",
     ),
 ]
 

@@ -7,12 +7,15 @@ from typing import Annotated, Final
 import msgspec
 
 from triomq.protocol.bodies.base import Body
-from triomq.protocol.bounds import Bound, Int32, Int64, TopicName, in_frame
+from triomq.protocol.bounds import Bound, Int32, Int64, TopicName, in_frame, number
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData
 
-FailedCount = Annotated[Int64, Bound("messages that a client failed to consume", beyond="left out of the metrics")]
-Rate = Annotated[float, Bound("a rate of a client", limit="a double", beyond="shown as it is")]
+FailedCount = Annotated[Int64, number("messages that a client failed to consume", beyond="left out of the metrics")]
+Rate = Annotated[
+    float,
+    Bound("a rate of a client", limit="a double", beyond="shown as it is", clients="the format's own: a Java double"),
+]
 
 PROP_NAMESERVER_ADDR: Final = "PROP_NAMESERVER_ADDR"
 PROP_THREADPOOL_CORE_SIZE: Final = "PROP_THREADPOOL_CORE_SIZE"

@@ -43,11 +43,13 @@ TOPICS: Final = Bound(
     limit="of all brokers together",
     beyond="the registration is refused as a whole",
     test="tests/namesrv/test_namesrv_routes.py::test_a_full_table_refuses_as_a_whole",
+    clients="far beyond the 100,000 topics that a broker keeps, in a registration; RocketMQ sends one frame of them",
 )
 FILTER_SERVERS: Final = Bound(
     "filter servers of one broker",
     limit="64",
     test="tests/namesrv/test_namesrv_processor.py::test_a_registration_with_a_name_too_long_is_refused",
+    clients="far beyond 0 filter servers, the default of RocketMQ's brokers",
 )
 
 
