@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 import trio
@@ -28,6 +29,7 @@ from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.table_memory import TableMemory
+from triomq.remoting.turn import Turn
 
 
 class FakeConnection:
@@ -36,12 +38,13 @@ class FakeConnection:
     def __init__(self, nursery: trio.Nursery, port: int = 40000) -> None:
         self.remote = HostPort("127.0.0.1", port)
         self.peer_names: frozenset[str] = frozenset()
+        self.turn = Turn()
         self.is_open = True
         self.close_reason: str | None = None
         self._nursery = nursery
         self._send, self._receive = trio.open_memory_channel[RemotingCommand](100)
 
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+    def answer(self, request: RemotingCommand, response: RemotingCommand, since: float = inf) -> None:
         if not request.is_oneway:
             self._send.send_nowait(response)
 
