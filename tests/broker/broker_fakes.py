@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 from triomq.protocol.address import HostPort
@@ -73,7 +74,7 @@ class FakeConnection(Connection):
         assert self.on_invoke is not None, "nobody answers calls on this connection"
         return await self.on_invoke(command)
 
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+    def answer(self, request: RemotingCommand, response: RemotingCommand, since: float = inf) -> None:
         self.answers.append((request, response))
 
 

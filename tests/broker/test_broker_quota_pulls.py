@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ class WaitedConnection(FakeConnection):
         super().__init__()
         self._answered = trio.Event()
 
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+    def answer(self, request: RemotingCommand, response: RemotingCommand, since: float = inf) -> None:
         super().answer(request, response)
         self._answered.set()
 
