@@ -181,7 +181,7 @@ class ProcessorTable:
         token: object,
         held_bytes: int,
     ) -> None:
-        since = connection.turn.arrived
+        since = inf
         try:
             response = await work
         except Exception as error:

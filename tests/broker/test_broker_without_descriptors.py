@@ -7,7 +7,7 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from triomq.remoting.errors import RemotingError
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 FLOOD = 30
 SEND, PULL, PUT_KV, GET_KV, REGISTERED = 10, 11, 100, 101, 105
-Request = tuple[int, dict[str, object]]
+Request = tuple[int, Mapping[str, object]]
 
 SETTINGS = {
     "broker": "brokerIP1=127.0.0.1\nbrokerIP2=127.0.0.1\nnamesrvAddr=127.0.0.1:1\n"
@@ -31,10 +31,14 @@ SETTINGS = {
     "namesrv": "bindAddress=127.0.0.1\n",
 }
 ASKED: dict[str, list[Request]] = {
-    "broker": [(SEND, send_fields(f"T{number}")) for number in range(30)]
-    + [(PULL, pull_fields(f"T{number}")) for number in range(30)],
-    "namesrv": [(PUT_KV, {"namespace": "n", "key": f"k{number}", "value": "v"}) for number in range(30)]
-    + [(GET_KV, {"namespace": "n", "key": "k1"})],
+    "broker": [
+        *((SEND, send_fields(f"T{number}")) for number in range(30)),
+        *((PULL, pull_fields(f"T{number}")) for number in range(30)),
+    ],
+    "namesrv": [
+        *((PUT_KV, {"namespace": "n", "key": f"k{number}", "value": "v"}) for number in range(30)),
+        (GET_KV, {"namespace": "n", "key": "k1"}),
+    ],
 }
 
 

@@ -269,8 +269,9 @@ def test_a_misspelt_option_of_a_handler_is_refused_with_the_nearest_name(options
 
 
 def test_a_misspelt_option_of_the_application_is_refused_with_the_nearest_name() -> None:
+    options: Any = {"name_servr": NAME_SERVER}
     with pytest.raises(ConfigurationError, match="TrioMQ has no option 'name_servr': did you mean 'name_server'"):
-        TrioMQ("p", name_servr=NAME_SERVER)
+        TrioMQ("p", **options)
 
 
 # The command.
