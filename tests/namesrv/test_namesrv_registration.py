@@ -23,7 +23,7 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import RequestRefused
 from triomq.remoting.table_memory import MemoryShort, TableMemory
 
-COUNT = 3 * STEP_TOPICS
+COUNT = 12 * STEP_TOPICS
 
 
 @pytest.fixture
@@ -268,18 +268,18 @@ def perms_of(table: RouteTable, *topics: str) -> list[int]:
 
 
 def test_a_registration_in_progress_takes_memory_and_gives_it_back() -> None:
-    memory = TableMemory(150 * 1024)
+    memory = TableMemory(120 * 1024)
     table = RouteTable(account=memory.account("routes"), incoming_account=memory.account("registrations"))
-    steps = begin(table, {f"t{number}": 6 for number in range(200)})
-    for _ in range(100):
+    steps = begin(table, {f"t{number}": 6 for number in range(120)})
+    for _ in range(60):
         next(steps)
-    assert memory.held_bytes > 100 * 200
+    assert memory.held_bytes > 60 * 200
     other = begin(table, {f"u{number}": 6 for number in range(1000)}, name="b-b")
     with pytest.raises(MemoryShort, match="registration of broker b-b"):
         finish(other)
     finish(steps)
-    assert table.route("t199") is not None
-    assert table.sizes() == {"topics": 200, "broker_names": 1, "brokers": 1}
+    assert table.route("t119") is not None
+    assert table.sizes() == {"topics": 120, "broker_names": 1, "brokers": 1}
     table.unregister(BrokerKey("C", "b-a", 0, "b-a:1"))
     assert memory.held_bytes == 0
 
