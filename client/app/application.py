@@ -25,6 +25,7 @@ import trio
 from triomq.client.app.arguments import by_name, check_names_arguments
 from triomq.client.app.options import ConsumerOptions, check_application_options, check_consumer_options
 from triomq.client.app.producer_kinds import OfKinds
+from triomq.client.app.value_types import serializer_for
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
@@ -132,6 +133,9 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         """Decorate the function that handles the messages of a topic. It gets what its parameters name: `message`
         (MessageExt), `value` (what the serializer made of the body), `producer`, `app`, and what `provides` provides.
 
+        Values are of the type that `value`, or the message as `MessageExt[Order]`, is annotated with: the application
+        does not start if its serializer makes others, and a serializer without a type makes these.
+
         `expression`: "*" or tags separated by "||". `retries`: deliveries after the first before a message goes to the
         dead letter topic. The other options are those of `PushConsumer`. Raises ConfigurationError for an option that
         does not exist, and for a function that cannot be called by names.
@@ -196,6 +200,8 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
 
     async def __aenter__(self) -> Self:
         self._check_closed()
+        for function, _, _, settings in self._consumers.values():
+            settings["serializer"] = serializer_for(function, settings["serializer"])
         self._stack = AsyncExitStack()
         async with self._stack as stack:
             stack.callback(self._closed)

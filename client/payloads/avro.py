@@ -21,6 +21,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Mapping
+from copy import copy
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any, TypeVar, overload
@@ -162,6 +163,14 @@ class Avro(ByArguments, Serializer[V]):
 
     def _arguments(self) -> tuple[Any, ...]:
         return self._text, self._kind, self._registry, self._subject
+
+    def value_type(self) -> Any:
+        return Any if self._kind is None else self._kind
+
+    def for_type(self, kind: Any) -> Avro[Any]:
+        made: Avro[Any] = copy(self)
+        made._kind = kind
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_fastavro": None, "_writers": {}}

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from copy import copy
+from typing import Any, Generic, Self, TypeVar, get_args, get_origin, overload
 
 import msgspec
+import msgspec.inspect
 
 from triomq.client.core.by_arguments import ByArguments
 from triomq.client.core.errors import ConfigurationError, WrongPayload
+from triomq.client.payloads.kinds import name_of
 
 V = TypeVar("V")
 
@@ -36,6 +39,20 @@ class Serializer(ABC, Generic[V]):
     @abstractmethod
     def decode(self, body: bytes) -> V:
         """Return the value of a body. Raises ValueError for one that is wrong."""
+
+    def value_type(self) -> Any:
+        """Return the type of the values, `Any` if it is not known: that of `Serializer[...]`, from which a subclass
+        derives, unless it says otherwise."""
+        for kind in type(self).__mro__:
+            for base in vars(kind).get("__orig_bases__", ()):
+                if get_origin(base) is Serializer and not isinstance(get_args(base)[0], TypeVar):
+                    return get_args(base)[0]
+        return Any
+
+    def for_type(self, kind: Any) -> Serializer[Any]:
+        """Return a serializer of this format for values of a type; this one if it has none for other types. Asked for
+        serializers whose `value_type` is not known. Raises ConfigurationError for a type that cannot be read."""
+        return self
 
     def connect(self) -> None:
         """Get what `encode` needs. Runs in a thread when a producer opens, so it may block."""
@@ -87,6 +104,18 @@ class _OfKind(ByArguments, Serializer[V]):
     def _arguments(self) -> tuple[Any, ...]:
         return (self._kind,)
 
+    def value_type(self) -> Any:
+        return self._kind
+
+    def for_type(self, kind: Any) -> Self:
+        made = copy(self)
+        made._kind = kind
+        made._build()
+        return made
+
+    def _unreadable(self, why: object) -> ConfigurationError:
+        return ConfigurationError(f"{type(self).__name__} cannot read values of type {name_of(self._kind)}: {why}")
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_encoder", "_decoder")}
 
@@ -97,6 +126,17 @@ class _OfKind(ByArguments, Serializer[V]):
 
 class _OfMsgspec(_OfKind[V]):
     """What msgspec converts: values are checked when they are read."""
+
+    def _decoding(self, decoder: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+        try:
+            made = decoder(self._kind)
+            is_foreign = isinstance(msgspec.inspect.type_info(self._kind), msgspec.inspect.CustomType)
+        except TypeError as error:
+            raise self._unreadable(error) from error
+        if is_foreign and self._kind is not object:
+            raise self._unreadable("it is not of Python, a dataclass, TypedDict, NamedTuple, Struct or attrs")
+        decode: Callable[[bytes], Any] = made.decode
+        return decode
 
     def encode(self, value: V) -> bytes:
         return self._encoder(value)
@@ -124,7 +164,7 @@ class Json(_OfMsgspec[V]):
 
     def _build(self) -> None:
         self._encoder = msgspec.json.Encoder().encode
-        self._decoder = msgspec.json.Decoder(self._kind).decode
+        self._decoder = self._decoding(msgspec.json.Decoder)
 
 
 class MsgPack(_OfMsgspec[V]):
@@ -141,7 +181,7 @@ class MsgPack(_OfMsgspec[V]):
 
     def _build(self) -> None:
         self._encoder = msgspec.msgpack.Encoder().encode
-        self._decoder = msgspec.msgpack.Decoder(self._kind).decode
+        self._decoder = self._decoding(msgspec.msgpack.Decoder)
 
 
 class Pydantic(_OfKind[V]):
@@ -154,9 +194,13 @@ class Pydantic(_OfKind[V]):
     def _build(self) -> None:
         try:
             from pydantic import TypeAdapter
+            from pydantic.errors import PydanticSchemaGenerationError
         except ImportError:
             raise ConfigurationError("Pydantic needs pydantic 2: pip install 'triomq[pydantic]'") from None
-        adapter = TypeAdapter(self._kind)
+        try:
+            adapter = TypeAdapter(self._kind)
+        except PydanticSchemaGenerationError as error:
+            raise self._unreadable(error.message.partition(".")[0]) from error
         self._encoder = adapter.dump_json
         self._decoder = adapter.validate_json
 

@@ -30,6 +30,7 @@ from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.payloads.decoder import Decoder
+from triomq.client.payloads.kinds import classes_of, names_of
 from triomq.client.payloads.serializer import Bytes, Serializer
 from triomq.client.produce import request_reply
 from triomq.client.produce.pipeline import Pipeline
@@ -107,6 +108,7 @@ class Producer(ProcessBound, Generic[T]):
             max_in_flight=max_in_flight,
         )
         self._serializer: Serializer[Any] = Bytes() if serializer is None else serializer
+        self._classes = classes_of(self._serializer.value_type())
         self._trace_topic = TRACE_TOPIC if trace is True else trace or None
         self._stack = AsyncExitStack()
         self._open = False
@@ -284,7 +286,12 @@ class Producer(ProcessBound, Generic[T]):
         delay_level: int = 0,
     ) -> Message:
         """Return a message whose body the serializer makes of `value`, to be sent in any way: in a batch, in a
-        transaction, later. Raises InvalidMessage for a value that it cannot write."""
+        transaction, later. Raises InvalidMessage for a value that it cannot write, or of another type than its own."""
+        if self._classes is not None and not isinstance(value, self._classes):
+            have, wanted = names_of(type(value), self._serializer.value_type())
+            hint = "; other values need a serializer" if type(self._serializer) is Bytes else ""
+            name = type(self._serializer).__name__
+            raise InvalidMessage(f"{name} cannot write this {have}: expected {wanted}, got {have}{hint}")
         try:
             body = self._serializer.encode(value)
         except MQClientError:
@@ -304,11 +311,14 @@ class Producer(ProcessBound, Generic[T]):
         *,
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
         sharding_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send a value, as `send` does with a message. Everything else that a message may have: see `message`."""
-        message = self.message(topic, value, tags=tags, keys=keys)
+        """Send a value, as `send` does with a message. `delay_level`: from 1, 0 for none. Raises what `message` and
+        `send` raise."""
+        message = self.message(topic, value, tags=tags, keys=keys, properties=properties, delay_level=delay_level)
         return await self.send(message, sharding_key=sharding_key, timeout_seconds=timeout_seconds)
 
     async def request_value(

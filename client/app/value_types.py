@@ -1,0 +1,76 @@
+"""The type that a handler's value is annotated with is the type that is decoded, or the application does not start."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin, get_type_hints
+
+from triomq.client.core.errors import ConfigurationError
+from triomq.client.instance.handlers import name_of, parameters_of
+from triomq.client.payloads.kinds import fits, names_of
+from triomq.client.payloads.kinds import name_of as name_of_type
+from triomq.client.payloads.serializer import Serializer
+from triomq.protocol.message import MessageExt
+
+
+def serializer_for(function: Callable[..., Any], given: Serializer[Any] | None) -> Serializer[Any] | None:
+    """Return the serializer with which this handler gets the values that its annotations name: the given one, and if
+    that has no type of its own one for the annotated type. Raises ConfigurationError if there is none."""
+    serializer = given
+    for parameter, wanted in _wanted(function):
+        text = f"{name_of(function)} takes {parameter}"
+        have = bytes if serializer is None else serializer.value_type()
+        if serializer is not None and have is Any:
+            try:
+                serializer = serializer.for_type(wanted)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{text} of type {name_of_type(wanted)}: {error}") from error
+        elif not fits(have, wanted):
+            one, other = names_of(wanted, have)
+            if serializer is None:
+                raise ConfigurationError(
+                    f"{text} of type {one}, but without a serializer it is {other}: give serializer=Json({one}), or "
+                    "another of triomq.serializers"
+                )
+            raise ConfigurationError(
+                f"{text} of type {one}, but {type(serializer).__name__} makes values of type {other}: give this "
+                f"handler a serializer for {one}"
+            )
+    return serializer
+
+
+def _wanted(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the types of values that the annotations name, each with the parameter."""
+    for parameter in parameters_of(function) or ():
+        if parameter.name not in ("value", "message") or parameter.annotation is parameter.empty:
+            continue
+        kind = _resolved(function, parameter.annotation)
+        if parameter.name == "value":
+            yield "the value", kind
+        elif get_origin(kind) is MessageExt:
+            yield "the value of its message", get_args(kind)[0]
+        elif not fits(MessageExt, kind):
+            name = name_of_type(kind)
+            raise ConfigurationError(
+                f"{name_of(function)} takes a message of type {name}, which is a MessageExt: write value: {name}, or "
+                f"message: MessageExt[{name}]"
+            )
+
+
+def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
+    """Return the type that an annotation means; Any for a name that only type checkers know."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    holder = SimpleNamespace(__annotations__={"value": annotation})
+    try:
+        hints = get_type_hints(holder, getattr(function, "__globals__", {}), dict(closure), include_extras=True)
+    except Exception:  # whatever evaluating the text of an annotation may raise
+        return Any
+    return hints["value"]
