@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 import trio
 
 from triomq.client.app.arguments import by_name, check_names_arguments
+from triomq.client.app.in_hand import InHand
 from triomq.client.app.options import ConsumerOptions, check_application_options, check_consumer_options
 from triomq.client.app.producer_kinds import OfKinds
 from triomq.client.app.value_types import serializer_for
@@ -33,6 +34,7 @@ from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.core.group_names import check_group
 from triomq.client.core.results import TransactionSendResult
 from triomq.client.core.type_variables import T
+from triomq.client.instance.handlers import name_of
 from triomq.client.payloads.serializer import Serializer
 from triomq.client.produce.producer import Producer
 from triomq.client.produce.transaction_producer import TransactionProducer
@@ -119,6 +121,7 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         self._providers: dict[str, Callable[[], Any]] = {}
         self._producer: P | None = None
         self._stack: AsyncExitStack | None = None
+        self._in_hand = InHand()
 
     def consumer(
         self,
@@ -221,7 +224,8 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
     ) -> None:
         # Without the error: messages in hand are finished, whatever ended the block.
         if self._stack is not None:
-            await self._stack.aclose()
+            with self._in_hand.saying(self.name):
+                await self._stack.aclose()
 
     async def _open_members(self, known: dict[str, Any], stack: AsyncExitStack) -> None:
         kinds: tuple[Any, Any, Any] = (Producer, TransactionProducer, PushConsumer)
@@ -243,7 +247,9 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         for group, (function, topic, expression, settings) in self._consumers.items():
             made = kinds[2](group, **settings, **self._options)
             made.subscribe(topic, expression)
-            made.listen(by_name(function, _OF_A_MESSAGE, known))
+            limit = (settings.get("rules") or ConsumeRules()).close_seconds
+            handler = f"{name_of(function)} (group {group!r}, topic {topic!r}, at most {limit:g} s)"
+            made.listen(self._in_hand.counting(handler, by_name(function, _OF_A_MESSAGE, known)))
             consumers.append(await stack.enter_async_context(made))
         # All stop pulling before the first closes, which takes as long as its messages in hand.
         stack.callback(lambda: [consumer.suspend() for consumer in consumers])

@@ -22,8 +22,15 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 def run_until_stopped(words: Sequence[str], directory: Path) -> int:
     """Run a command until a signal comes, again after each change below the directory. Return its last exit code."""
     stopped = threading.Event()
+    child: subprocess.Popen[bytes] | None = None
+
+    def stop(number: int, frame: object) -> None:
+        if stopped.is_set() and child is not None and child.poll() is None:
+            child.terminate()  # the second one, which ends it at once
+        stopped.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stopped.set())
+        signal.signal(number, stop)
     while True:
         before = times_of(directory)
         # A process group of its own: Ctrl-C reaches this process alone, which stops the child once.

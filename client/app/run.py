@@ -1,5 +1,5 @@
 """triomq run MODULE:NAME: runs an application until Ctrl-C or SIGTERM, which end it as leaving `async with app` does:
-messages in hand are finished, and the offsets stored."""
+messages in hand are finished, and the offsets stored. A second one ends the process at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import argparse
 import asyncio
 import importlib
 import logging
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from triomq.client.app import reload
 from triomq.client.app.application import TrioMQ
 from triomq.client.core.errors import ConfigurationError, MQClientError
 
+INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = logging.getLogger("triomq.app")
 
@@ -76,18 +80,40 @@ def find(name: str, directory: Path) -> TrioMQ[Any, Any]:
 
 async def _run_in_asyncio(app: TrioMQ[Any, Any]) -> None:
     stop = asyncio.Event()
-    for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with app:
-        log.info("%s runs", app.name)
-        await stop.wait()
+    _on_signals(partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set))
+    await _run(app, stop)
 
 
 async def _run_in_trio(app: TrioMQ[Any, Any]) -> None:
-    with trio.open_signal_receiver(*SIGNALS) as received:
-        async with app:
-            log.info("%s runs", app.name)
-            await anext(received)
+    stop = trio.Event()
+    _on_signals(partial(trio.lowlevel.current_trio_token().run_sync_soon, stop.set))
+    await _run(app, stop)
+
+
+async def _run(app: TrioMQ[Any, Any], stop: asyncio.Event | trio.Event) -> None:
+    async with app:
+        log.info("%s runs", app.name)
+        await stop.wait()
+        log.info("%s stops; another Ctrl-C or SIGTERM ends it at once", app.name)
+
+
+def _on_signals(stop: Callable[[], object]) -> None:
+    """Have the first signal stop the application, and the next one end the process, whatever the event loop does."""
+
+    def first(number: int, frame: object) -> None:
+        for each in SIGNALS:
+            signal.signal(each, _end_at_once)
+        with suppress(RuntimeError):  # of a loop that has ended
+            stop()
+
+    for each in SIGNALS:
+        signal.signal(each, first)
+
+
+def _end_at_once(number: int, frame: object) -> None:
+    with suppress(OSError):
+        os.write(2, b"triomq: ended at once; the messages in hand will be delivered again\n")
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

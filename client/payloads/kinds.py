@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import NoneType, UnionType
 from typing import Annotated, Any, NewType, Union, get_args, get_origin, is_typeddict
 
-# Values that are taken for values of another class, as type checkers do.
+# Classes whose values count as values of another, as for type checkers.
 _ALSO: dict[type, tuple[type, ...]] = {float: (float, int), bytes: (bytes, bytearray, memoryview)}
 
 

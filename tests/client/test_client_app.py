@@ -297,7 +297,8 @@ async def handle(value):
 def running(directory: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "triomq.client.app.run", "run", *words]
-    process = subprocess.Popen(command, cwd=directory, env=environment)
+    with (directory / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stderr=stderr)
     try:
         yield process
     finally:
@@ -334,6 +335,53 @@ async def test_a_command_that_is_stopped_finishes_what_it_has_in_hand(
         consumer.subscribe(topic)
         with trio.fail_after(LIMIT_SECONDS):
             assert (await consumer.receive()).message.body == b"2", "the offset behind 1 is stored"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("kind", ["async def", "def"])
+async def test_a_stop_says_what_it_waits_for(triomq: Cluster, tmp_path: Path, backend: str, kind: str) -> None:
+    topic, group = fresh(), fresh("G")
+    settings = {"name_server": triomq.name_server, "topic": topic, "group": group}
+    text = PROGRAM.format(**settings, backend=backend, backend_import=f"import {backend}")
+    if kind == "def":
+        text = text.replace("async def", "def").replace(f"await {backend}.sleep", "time.sleep")
+    (tmp_path / "shop.py").write_text(f"import time\n{text}")
+    async with Producer(fresh("P"), name_server=triomq.name_server) as producer:
+        await producer.send_batch([Message(topic, b"1"), Message(topic, b"2")])
+        with running(tmp_path, "shop:app") as process:
+            for number in (1, 2):
+                await appears(tmp_path / f"began-{number}")
+            process.send_signal(signal.SIGINT)
+            await until(lambda: "stops and waits" in (tmp_path / "stderr").read_text())
+            (tmp_path / "go").touch()
+            await until(lambda: process.poll() is not None)
+            assert process.returncode == 0
+    lines = [line for line in (tmp_path / "stderr").read_text().splitlines() if "stops and waits" in line]
+    said = f"p stops and waits: 2 messages in hand of handle (group '{group}', topic '{topic}', at most 10 s)"
+    assert [line.endswith(said) for line in lines] == [True]
+
+
+@pytest.mark.parametrize(
+    ("backend", "words", "first"),
+    [("asyncio", (), signal.SIGINT), ("trio", (), signal.SIGTERM), ("asyncio", ("--reload",), signal.SIGINT)],
+)
+async def test_a_second_signal_ends_the_command_at_once(
+    triomq: Cluster, tmp_path: Path, backend: str, words: tuple[str, ...], first: signal.Signals
+) -> None:
+    topic = fresh()
+    settings = {"name_server": triomq.name_server, "topic": topic, "group": fresh("G")}
+    (tmp_path / "shop.py").write_text(PROGRAM.format(**settings, backend=backend, backend_import=f"import {backend}"))
+    async with Producer(fresh("P"), name_server=triomq.name_server) as producer:
+        await producer.send(Message(topic, b"1"))
+        with running(tmp_path, "shop:app", *words) as process:
+            await appears(tmp_path / "began-1")
+            process.send_signal(first)
+            await until(lambda: "p stops; another" in (tmp_path / "stderr").read_text())
+            process.send_signal(signal.SIGINT)
+            await until(lambda: process.poll() is not None)
+            assert process.returncode == 130
+    assert not (tmp_path / "done-1").exists()
+    assert "ended at once; the messages in hand will be delivered again" in (tmp_path / "stderr").read_text()
 
 
 async def test_a_change_starts_the_program_again(triomq: Cluster, tmp_path: Path) -> None:
