@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -34,6 +33,7 @@ from triomq.client.facades.callbacks import call_in_loop
 from triomq.client.facades.inbox import Inbox
 from triomq.client.facades.methods import AioKind
 from triomq.client.facades.portal import Portal
+from triomq.client.facades.portal_call import PortalCall
 from triomq.client.facades.tables import (
     AdminFacade,
     LitePullConsumerFacade,
@@ -66,11 +66,9 @@ class AioFacade(AioKind):
             acquiring.add_done_callback(_give_back)
             raise
         self._opening(portal)
-        holding = portal.submit(portal.hold, self._core)
         try:
-            self._held = await asyncio.wrap_future(holding)
+            self._held = await self._result_of(portal, partial(portal.hold, self._core))
         except BaseException:
-            portal.abandon(holding)
             await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
             raise
         self._portal = portal
@@ -91,21 +89,20 @@ class AioFacade(AioKind):
             await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
 
     async def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-        portal = self._opened()
-        future = portal.submit(method, *args, **kwargs)
+        return await self._result_of(self._opened(), partial(method, *args, **kwargs))
+
+    async def _result_of(self, portal: Portal, function: Callable[[], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         inbox = self._inbox if loop is self._loop else Inbox(loop.call_soon_threadsafe)
         answered = loop.create_future()
-        future.add_done_callback(lambda _: _put(inbox, partial(_wake, answered)))
+        call = PortalCall(function, partial(_put, inbox, partial(_wake, answered)))
+        portal.begin(call)
         try:
             await answered
         except BaseException:
-            portal.abandon(future)
+            portal.abandon(call)
             raise
-        try:
-            return future.result()
-        except FutureCancelled:
-            raise ClientClosed("closed while this call was waiting") from None
+        return call.outcome()
 
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """An `async def` runs in the loop that opened this object."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
 from functools import partial
@@ -24,6 +24,7 @@ import trio
 
 from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.inbox import Inbox
+from triomq.client.facades.portal_call import PortalCall
 from triomq.client.instance.inherited import INHERITED
 
 P = ParamSpec("P")
@@ -77,16 +78,23 @@ class Portal:
         """Run an async function in the portal's thread. Cancelling the future cancels it; `abandon`
         also gives back what it has taken meanwhile (results have a method `give_back` for that)."""
         future: Future[T] = Future()
-        self._submit(future, partial(function, *args, **kwargs))
+        call: PortalCall[T] = PortalCall(partial(function, *args, **kwargs), lambda: _complete(future, call))
+        future.add_done_callback(lambda done: self._abandon_cancelled(done, call))
+        self.begin(call)
         return future
 
-    def _submit(self, future: Future[T], call: Callable[[], Awaitable[T]]) -> None:
+    def _abandon_cancelled(self, future: Future[T], call: PortalCall[T]) -> None:
+        if future.cancelled():
+            self.abandon(call)
+
+    def begin(self, call: PortalCall[Any]) -> None:
+        """Have a call made. Raises ClientClosed."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside the client's own thread would wait for itself; await instead")
         self.check_process()
         try:
             # The call sees the context variables of its caller, the current span among them.
-            self.put(partial(copy_context().run, self._spawn, call, future))
+            self.put(partial(copy_context().run, self._spawn, call))
         except trio.RunFinishedError:
             raise ClientClosed("the client's thread has ended") from None
 
@@ -103,28 +111,22 @@ class Portal:
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Run an async function in the portal's thread and wait for it; an interrupt (Ctrl-C) cancels it."""
-        future: Future[T] = Future()
+        has_ended = threading.Lock()
+        has_ended.acquire()
+        call: PortalCall[T] = PortalCall(partial(function, *args, **kwargs), has_ended.release)
         try:
             # Inside: an interrupt may come before the wait has begun.
-            self._submit(future, partial(function, *args, **kwargs))
-            return future.result()
-        except CancelledError:
-            raise ClientClosed("closed while this call was waiting") from None
+            self.begin(call)
+            has_ended.acquire()
         except BaseException:
-            self.abandon(future)
+            self.abandon(call)
             raise
+        return call.outcome()
 
-    def abandon(self, future: Future[Any]) -> None:
+    def abandon(self, call: PortalCall[Any]) -> None:
         """Nobody waits for this call any more: cancel it, or give back what it has taken."""
-        if not future.cancel():
-            future.add_done_callback(self._give_back)
-
-    def _give_back(self, future: Future[Any]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            give_back = getattr(future.result(), "give_back", None)
-            if give_back is not None:
-                with suppress(trio.RunFinishedError):
-                    self.put(give_back)
+        with suppress(trio.RunFinishedError):
+            self.put(call.abandon)
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a plain function in the portal's thread and wait for it."""
@@ -195,37 +197,26 @@ class Portal:
             await self._stop.wait()
             nursery.cancel_scope.cancel()
 
-    def _spawn(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
+    def _spawn(self, call: PortalCall[Any]) -> None:
         assert self._nursery is not None
         try:
-            self._nursery.start_soon(self._run_call, function, future)
+            self._nursery.start_soon(self._run_call, call.function, call)
         except RuntimeError:  # the nursery is closed
-            if future.set_running_or_notify_cancel():
-                future.set_exception(ClientClosed("the client's thread has ended"))
+            call.refuse(ClientClosed("the client's thread has ended"))
 
-    async def _run_call(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
-        with trio.CancelScope() as scope:
+    async def _run_call(self, function: Callable[[], Awaitable[T]], call: PortalCall[T]) -> None:
+        await call.run(function)
 
-            def cancelled(done: Future[T]) -> None:
-                if done.cancelled():
-                    with suppress(trio.RunFinishedError):
-                        self.put(scope.cancel)
 
-            future.add_done_callback(cancelled)
-            # Another thread may cancel the future at any moment up to `set_running_or_notify_cancel`, and not after it.
-            try:
-                result = await function()
-            except Exception as error:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
-            except BaseException:
-                future.cancel()
-                raise
-            else:
-                if future.set_running_or_notify_cancel():
-                    future.set_result(result)
-                elif (give_back := getattr(result, "give_back", None)) is not None:
-                    give_back()
+def _complete(future: Future[T], call: PortalCall[T]) -> None:
+    """Another thread may cancel the future at any moment up to `set_running_or_notify_cancel`, and not after it."""
+    if not future.set_running_or_notify_cancel():
+        call.abandon()
+        return
+    try:
+        future.set_result(call.outcome())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 async def wait_future(future: Future[T]) -> T:

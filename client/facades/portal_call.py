@@ -1,0 +1,83 @@
+"""One call that another thread has made in the portal's thread, and waits for.
+
+It is lighter than a `concurrent.futures.Future`: all of its states change in the portal's thread, so it needs no lock.
+The caller is woken at the end; a caller that goes away has `abandon` run in the portal's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from triomq.client.core.errors import ClientClosed
+
+T = TypeVar("T")
+
+
+class PortalCall(Generic[T]):
+    """See the module's docstring. `wake` is called in the portal's thread when there is an outcome."""
+
+    __slots__ = ("_error", "_function", "_has_ended", "_is_abandoned", "_result", "_scope", "_wake")
+
+    def __init__(self, function: Callable[[], Awaitable[T]], wake: Callable[[], object]) -> None:
+        self._function = function
+        self._wake = wake
+        self._scope: trio.CancelScope | None = None
+        self._has_ended = False
+        self._is_abandoned = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    async def run(self, function: Callable[[], Awaitable[T]]) -> None:
+        """Make the call; `function` is the one that was given, or stands for it."""
+        if self._is_abandoned:
+            return
+        with trio.CancelScope() as self._scope:
+            try:
+                self._result = await function()
+            except Exception as error:
+                self._error = error
+            except BaseException:
+                self._error = ClientClosed("closed while this call was waiting")
+                raise
+            finally:
+                self._end()
+
+    @property
+    def function(self) -> Callable[[], Awaitable[T]]:
+        """The function that was given."""
+        return self._function
+
+    def refuse(self, error: Exception) -> None:
+        """End the call before it has begun."""
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        if self._is_abandoned:
+            self._give_back()
+        else:
+            self._wake()
+
+    def abandon(self) -> None:
+        """Nobody waits any more: cancel the call, or give back what it has taken."""
+        self._is_abandoned = True
+        if self._has_ended:
+            self._give_back()
+        elif self._scope is not None:
+            self._scope.cancel()
+
+    def _give_back(self) -> None:
+        give_back = getattr(self._result, "give_back", None)
+        if give_back is not None:
+            give_back()
+
+    def outcome(self) -> T:
+        """Return the result, or raise the error, after the caller was woken."""
+        if self._error is not None:
+            raise self._error
+        result: T = self._result
+        return result
