@@ -30,7 +30,9 @@ log = logging.getLogger("triomq.app")
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="triomq", description="Run applications of triomq.TrioMQ.")
-    run = made.add_subparsers(required=True).add_parser("run", help="run one until Ctrl-C or SIGTERM")
+    commands = made.add_subparsers(required=True)
+    commands.add_parser("dev", add_help=False, help="serve NameServer, broker and dashboard for development")
+    run = commands.add_parser("run", help="run one until Ctrl-C or SIGTERM")
     run.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
     run.add_argument("--reload", action="store_true", help="start again after each change of a Python file")
     run.add_argument("--directory", default=".", help="where modules, and changes, are looked for (default: here)")
@@ -39,7 +41,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["dev"]:
+        # Of the broker's package, which clients do not import.
+        os.execv(sys.executable, [sys.executable, "-m", "triomq.broker.dev", *words[1:]])
+    options = parser().parse_args(words)
     directory = Path(options.directory).resolve()
     if options.reload:
         words = [sys.executable, "-m", "triomq.client.app.run", "run"]

@@ -11,6 +11,7 @@ MODULES = {
     "mqnamesrv": ("triomq.namesrv", "-h"),
     "python -m triomq.store": ("triomq.store", "--help"),
     "mqhealth": ("triomq.daemon.health", "--help"),
+    "triomq dev": ("triomq.broker.dev", "--help"),
     "bin/quickstart": ("triomq.broker.quickstart", "--help"),
 }
 

@@ -1,0 +1,69 @@
+"""`triomq dev`: NameServer, broker and dashboard in one terminal."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from free_ports import free_port
+
+from triomq import blocking
+
+COMMAND = [sys.executable, "-u", "-m", "triomq.client.app.run", "dev"]
+
+
+def printed(process: subprocess.Popen[str]) -> str:
+    """Return what it prints until it serves, or ends."""
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if "Ctrl-C" in line:
+            break
+    return text
+
+
+def test_it_serves_what_it_names_and_leaves_nothing(tmp_path: Path) -> None:
+    options = ["--namesrv-port", "0", "--listen-port", str(free_port()), "--dashboard-port", str(free_port())]
+    with subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, text=True) as process:
+        text = printed(process)
+        name_server = re.search(r"name server  (\S+)", text)
+        dashboard = re.search(r"dashboard    (\S+)", text)
+        store = re.search(r"store in (\S+)", text)
+        assert name_server and dashboard and store, text
+        assert Path(store[1]).is_dir()
+        with blocking.Producer("G", name_server=name_server[1]) as producer:
+            producer.send(blocking.Message("T", b"kept"))
+        with urllib.request.urlopen(f"{dashboard[1]}messages?topic=T", timeout=30) as response:
+            assert "kept" in response.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    assert not Path(store[1]).parent.exists()
+
+
+def test_a_store_of_its_own_stays(tmp_path: Path) -> None:
+    options = ["--namesrv-port", "0", "--listen-port", str(free_port()), "--dashboard-port", "0"]
+    command = [*COMMAND, "--store", str(tmp_path / "here"), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        text = printed(process)
+        assert "dashboard" not in text
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    assert (tmp_path / "here" / "store" / "commitlog").is_dir()
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    taken = str(free_port())
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "http.server", taken], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as holder:
+        assert holder.stdout is not None and "Serving" in holder.stdout.readline()
+        command = [*COMMAND, "--namesrv-port", "0", "--listen-port", taken, "--dashboard-port", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        holder.kill()
+    assert done.returncode == 255
+    assert re.fullmatch(rf"triomq dev: cannot listen on port {taken}.*set listenPort\n", done.stderr), done.stderr
