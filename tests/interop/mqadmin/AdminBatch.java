@@ -3,7 +3,10 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.lang.reflect.Modifier;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -31,6 +34,7 @@ public final class AdminBatch {
             }
             command.join();
             String[] words = line.isEmpty() ? new String[0] : line.split("\t");
+            forgetCommands();
             command = new Thread(() -> {
                 MQAdminStartup.main0(words, null);
                 out.println();
@@ -39,5 +43,18 @@ public final class AdminBatch {
             command.start();
         }
         Runtime.getRuntime().halt(0);
+    }
+
+    /**
+     * MQAdminStartup keeps its command objects, which are made for a program that ends: a send whose shutdown failed leaves a
+     * producer in its own that cannot be started again.
+     */
+    private static void forgetCommands() throws ReflectiveOperationException {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType()) && Modifier.isStatic(field.getModifiers())) {
+                field.setAccessible(true);
+                ((List<?>) field.get(null)).clear();
+            }
+        }
     }
 }
