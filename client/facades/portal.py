@@ -74,27 +74,17 @@ class Portal:
             if threading.current_thread() is not self._thread:
                 self._thread.join()
 
-    def submit(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> Future[T]:
-        """Run an async function in the portal's thread. Cancelling the future cancels it; `abandon`
-        also gives back what it has taken meanwhile (results have a method `give_back` for that)."""
-        future: Future[T] = Future()
-        call: PortalCall[T] = PortalCall(partial(function, *args, **kwargs), lambda: _complete(future, call))
-        future.add_done_callback(lambda done: self._abandon_cancelled(done, call))
-        self.begin(call)
-        return future
-
-    def _abandon_cancelled(self, future: Future[T], call: PortalCall[T]) -> None:
-        if future.cancelled():
-            self.abandon(call)
-
     def begin(self, call: PortalCall[Any]) -> None:
         """Have a call made. Raises ClientClosed."""
+        # The call sees the context variables of its caller, the current span among them.
+        self._put_from_outside(partial(copy_context().run, self._spawn, call))
+
+    def _put_from_outside(self, call: Callable[[], object]) -> None:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside the client's own thread would wait for itself; await instead")
         self.check_process()
         try:
-            # The call sees the context variables of its caller, the current span among them.
-            self.put(partial(copy_context().run, self._spawn, call))
+            self.put(call)
         except trio.RunFinishedError:
             raise ClientClosed("the client's thread has ended") from None
 
@@ -139,7 +129,7 @@ class Portal:
     # Blocks that stay open.
 
     async def hold(self, block: AbstractAsyncContextManager[Any]) -> OpenContext:
-        """Enter a block (to be submitted, or run); a cancelled call leaves it."""
+        """Enter a block, as the function of a call; a cancelled call leaves it."""
         held = OpenContext()
         assert self._nursery is not None
         self._nursery.start_soon(self._keep, block, held)
@@ -151,14 +141,14 @@ class Portal:
         return held
 
     def leave(self, held: OpenContext, *, failed: bool) -> Future[None]:
-        """Leave a block; the future is done when it is left."""
+        """Leave a block; the future is done when it is left. Raises ClientClosed."""
 
-        async def leave() -> None:
+        def leave() -> None:
             held.failed = failed
             held.leave.set()
-            await wait_future(held.left)
 
-        return self.submit(leave)
+        self._put_from_outside(leave)
+        return held.left
 
     async def _keep(self, block: AbstractAsyncContextManager[Any], held: OpenContext) -> None:
         with held.scope:
@@ -200,23 +190,9 @@ class Portal:
     def _spawn(self, call: PortalCall[Any]) -> None:
         assert self._nursery is not None
         try:
-            self._nursery.start_soon(self._run_call, call.function, call)
+            self._nursery.start_soon(call.run)
         except RuntimeError:  # the nursery is closed
             call.refuse(ClientClosed("the client's thread has ended"))
-
-    async def _run_call(self, function: Callable[[], Awaitable[T]], call: PortalCall[T]) -> None:
-        await call.run(function)
-
-
-def _complete(future: Future[T], call: PortalCall[T]) -> None:
-    """Another thread may cancel the future at any moment up to `set_running_or_notify_cancel`, and not after it."""
-    if not future.set_running_or_notify_cancel():
-        call.abandon()
-        return
-    try:
-        future.set_result(call.outcome())
-    except BaseException as error:
-        future.set_exception(error)
 
 
 async def wait_future(future: Future[T]) -> T:

@@ -19,10 +19,10 @@ T = TypeVar("T")
 class PortalCall(Generic[T]):
     """See the module's docstring. `wake` is called in the portal's thread when there is an outcome."""
 
-    __slots__ = ("_error", "_function", "_has_ended", "_is_abandoned", "_result", "_scope", "_wake")
+    __slots__ = ("_error", "_has_ended", "_is_abandoned", "_result", "_scope", "_wake", "function")
 
     def __init__(self, function: Callable[[], Awaitable[T]], wake: Callable[[], object]) -> None:
-        self._function = function
+        self.function = function
         self._wake = wake
         self._scope: trio.CancelScope | None = None
         self._has_ended = False
@@ -30,13 +30,13 @@ class PortalCall(Generic[T]):
         self._result: Any = None
         self._error: BaseException | None = None
 
-    async def run(self, function: Callable[[], Awaitable[T]]) -> None:
-        """Make the call; `function` is the one that was given, or stands for it."""
+    async def run(self) -> None:
+        """Make the call, in a task of the portal's thread."""
         if self._is_abandoned:
             return
         with trio.CancelScope() as self._scope:
             try:
-                self._result = await function()
+                self._result = await self.function()
             except Exception as error:
                 self._error = error
             except BaseException:
@@ -44,11 +44,6 @@ class PortalCall(Generic[T]):
                 raise
             finally:
                 self._end()
-
-    @property
-    def function(self) -> Callable[[], Awaitable[T]]:
-        """The function that was given."""
-        return self._function
 
     def refuse(self, error: Exception) -> None:
         """End the call before it has begun."""

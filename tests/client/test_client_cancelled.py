@@ -28,6 +28,7 @@ from triomq.client.core.results import ConsumeFromWhere, LocalTransactionState
 from triomq.client.facades import portal as portals
 from triomq.client.facades.methods import waiting
 from triomq.client.facades.portal import Portal
+from triomq.client.facades.portal_call import PortalCall
 from triomq.client.facades.tables import (
     LitePullConsumerFacade,
     ProducerFacade,
@@ -82,9 +83,12 @@ class InterruptingPortal(Portal):
 
     at: At | None = None
 
-    async def _run_call(self, function: Callable[[], Awaitable[Any]], future: Any) -> None:
+    def _spawn(self, call: PortalCall[Any]) -> None:
         at, InterruptingPortal.at = InterruptingPortal.at, None
-        await super()._run_call(function if at is None else lambda: at.run(function()), future)  # type: ignore[arg-type]
+        if at is not None:
+            function = call.function
+            call.function = lambda: at.run(function())  # type: ignore[assignment]
+        super()._spawn(call)
 
 
 class Interrupted(BaseException):
