@@ -4,7 +4,8 @@ traceback: what is lacking, where that was noticed, and what helps.
 
 import errno
 from collections.abc import Iterator
-from types import TracebackType
+
+from triomq.protocol.raised_at import raised_at
 
 _HELP = {
     errno.EMFILE: "raise the limit of open files: LimitNOFILE= of systemd, or `ulimit -n`",
@@ -33,20 +34,10 @@ def shortage_fields(error: BaseException) -> dict[str, str] | None:
     first = helps[0]
     if first is None or None in helps:
         return None
-    return {"error": str(found[0]), "at": _place(found[0].__traceback__), "help": first}
+    return {"error": str(found[0]), "at": raised_at(found[0].__traceback__) or "?", "help": first}
 
 
 def _help(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         return _HELP.get(error.errno or 0)
     return _THREAD_HELP if isinstance(error, RuntimeError) and str(error) == _NO_THREAD else None
-
-
-def _place(traceback: TracebackType | None) -> str:
-    """Return the function that raised, as module.function."""
-    place = "?"
-    while traceback is not None:
-        frame = traceback.tb_frame
-        place = f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_name}"
-        traceback = traceback.tb_next
-    return place

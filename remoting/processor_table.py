@@ -20,6 +20,7 @@ import trio
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
+from triomq.protocol.raised_at import raised_at
 from triomq.remoting.connection import Connection
 from triomq.remoting.log import get_logger
 
@@ -207,10 +208,6 @@ def error_response(connection: Connection, request: RemotingCommand, error: Exce
     if isinstance(error, HeaderFieldError | BodyError):
         return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
     log.error("a processor failed", code=request.code, remote=connection.remote.text, exc_info=error)
-    place = ""
-    traceback = error.__traceback__ or sys.exc_info()[2]
-    while traceback is not None:
-        frame = traceback.tb_frame
-        place = f", {frame.f_globals.get('__name__', '?')}.{frame.f_code.co_name}"
-        traceback = traceback.tb_next
-    return new_response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}{place}")
+    place = raised_at(error.__traceback__ or sys.exc_info()[2])
+    where = "" if place is None else f", {place}"
+    return new_response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}{where}")
