@@ -216,6 +216,15 @@ class FakeCluster:
         made.records, made.offsets = self.brokers[name].records, self.brokers[name].offsets
         return made
 
+    @classmethod
+    def installed(cls, monkeypatch: pytest.MonkeyPatch, *topics: str, queues: int = 1) -> FakeCluster:
+        """Create a cluster of one broker, "a", with these topics, which all clients of the test reach."""
+        made = cls("a")
+        for topic in topics:
+            made.topic(topic, queues)
+        made.install(monkeypatch)
+        return made
+
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         @asynccontextmanager
         async def open_client(**_: object) -> AsyncIterator[FakeCluster]:

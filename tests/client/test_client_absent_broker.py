@@ -22,10 +22,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T", 2)
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", queues=2)
 
 
 def bodies(servers: FakeCluster) -> list[bytes]:

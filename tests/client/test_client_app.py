@@ -46,11 +46,7 @@ SOURCE = Path(triomq.__file__).resolve().parents[1]
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    for topic in ("T", "U", "%RETRY%G", "%RETRY%H"):
-        made.topic(topic)
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", "U", "%RETRY%G", "%RETRY%H")
 
 
 def test_handlers_of_an_asyncio_program_get_what_they_name(triomq: Cluster) -> None:

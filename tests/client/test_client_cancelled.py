@@ -97,9 +97,7 @@ class Interrupted(BaseException):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T", 1)
-    made.install(monkeypatch)
+    made = FakeCluster.installed(monkeypatch, "T")
     made.brokers["a"].store("T", 0, *MESSAGES)
     monkeypatch.setattr(portals, "Portal", InterruptingPortal)
     return made

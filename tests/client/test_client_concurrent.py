@@ -94,10 +94,7 @@ async def consuming(cluster: FakeCluster, rules: ConsumeRules | None = None) -> 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T")
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T")
 
 
 async def test_a_message_that_settles_late_does_not_take_the_offset_back(

@@ -25,11 +25,7 @@ PULL = RequestCode.PULL_MESSAGE
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T")
-    made.topic("%RETRY%G")
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", "%RETRY%G")
 
 
 def offset(cluster: FakeCluster, topic: str = "T", queue_id: int = 0) -> int | None:

@@ -26,9 +26,7 @@ BODIES = [b"%d" % number for number in range(COUNT)]
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T", 1)
-    made.install(monkeypatch)
+    made = FakeCluster.installed(monkeypatch, "T")
     made.brokers["a"].store("T", 0, *BODIES)
     return made
 

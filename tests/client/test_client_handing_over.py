@@ -23,11 +23,7 @@ ADDRESS = "a:10911"
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T")
-    made.topic("%RETRY%G")
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", "%RETRY%G")
 
 
 def offset(cluster: FakeCluster) -> int | None:

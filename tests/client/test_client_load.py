@@ -32,10 +32,7 @@ CONCURRENCY = 10
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T", 4)
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", queues=4)
 
 
 async def test_results_come_in_the_order_of_the_messages(triomq: Cluster) -> None:

@@ -54,11 +54,7 @@ class Lab:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T")
-    made.topic("%RETRY%G")
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", "%RETRY%G")
 
 
 @pytest.mark.parametrize("ordered", [False, True])

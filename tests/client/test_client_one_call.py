@@ -96,9 +96,7 @@ class Calls:
 async def test_an_ordered_queue_is_opened_again_when_its_call_has_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, event: Event, in_thread: bool, model: MessageModel
 ) -> None:
-    servers = FakeCluster("a")
-    servers.topic("T", 1)
-    servers.install(monkeypatch)
+    servers = FakeCluster.installed(monkeypatch, "T")
     servers.broker.store("T", 0, b"1", b"2")
     calls = Calls()
     with trio.fail_after(30):
@@ -130,9 +128,7 @@ async def test_an_ordered_queue_is_opened_again_when_its_call_has_ended(
 async def test_a_queue_that_was_reset_while_it_waited_for_a_call_delivers_nothing_stale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    servers = FakeCluster("a")
-    servers.topic("T", 2)
-    servers.install(monkeypatch)
+    servers = FakeCluster.installed(monkeypatch, "T", queues=2)
     servers.broker.store("T", 0, b"0a", b"0b")
     servers.broker.store("T", 1, b"1a", b"1b")
     bodies: list[bytes] = []

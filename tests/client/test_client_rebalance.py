@@ -90,10 +90,7 @@ async def member(
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T", 2)
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", queues=2)
 
 
 async def test_a_member_that_the_broker_does_not_list_takes_no_queue(

@@ -27,9 +27,7 @@ OPTIONS: dict[str, Any] = {"name_server": NAME_SERVER, "consume_from": ConsumeFr
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T", 1)
-    made.install(monkeypatch)
+    made = FakeCluster.installed(monkeypatch, "T")
     made.brokers["a"].store("T", 0, *[b"%d" % number for number in range(COUNT)])
     return made
 

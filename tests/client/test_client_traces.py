@@ -78,10 +78,7 @@ def spans() -> Recorder:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T", 2)
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", queues=2)
 
 
 def attributes_of(span: ReadableSpan) -> Mapping[str, Any]:

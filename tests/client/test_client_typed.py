@@ -48,11 +48,7 @@ class Order:
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T")
-    made.topic("%RETRY%G")
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", "%RETRY%G")
 
 
 def consumer(serializer: Serializer[int], **options: object) -> PushConsumer[int]:

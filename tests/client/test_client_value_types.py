@@ -128,11 +128,7 @@ def started(handler: Any, serializer: Serializer[Any] | None, default: Serialize
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster("a")
-    made.topic("T")
-    made.topic("%RETRY%G")
-    made.install(monkeypatch)
-    return made
+    return FakeCluster.installed(monkeypatch, "T", "%RETRY%G")
 
 
 @pytest.mark.parametrize(
