@@ -10,27 +10,17 @@ import urllib.request
 from pathlib import Path
 
 from free_ports import free_port
+from printed_until import printed_until
 
 from triomq import blocking
 
 COMMAND = [sys.executable, "-u", "-m", "triomq.client.app.run", "dev"]
 
 
-def printed(process: subprocess.Popen[str]) -> str:
-    """Return what it prints until it serves, or ends."""
-    assert process.stdout is not None
-    text = ""
-    for line in process.stdout:
-        text += line
-        if "Ctrl-C" in line:
-            break
-    return text
-
-
 def test_it_serves_what_it_names_and_leaves_nothing(tmp_path: Path) -> None:
     options = ["--namesrv-port", "0", "--listen-port", str(free_port()), "--dashboard-port", str(free_port())]
     with subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, text=True) as process:
-        text = printed(process)
+        text = printed_until(process, "Ctrl-C")
         name_server = re.search(r"name server  (\S+)", text)
         dashboard = re.search(r"dashboard    (\S+)", text)
         store = re.search(r"store in (\S+)", text)
@@ -49,7 +39,7 @@ def test_a_store_of_its_own_stays(tmp_path: Path) -> None:
     options = ["--namesrv-port", "0", "--listen-port", str(free_port()), "--dashboard-port", "0"]
     command = [*COMMAND, "--store", str(tmp_path / "here"), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        text = printed(process)
+        text = printed_until(process, "Ctrl-C")
         assert "dashboard" not in text
         process.terminate()
         assert process.wait(timeout=60) == 0

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from free_ports import free_port
+from printed_until import printed_until
 
 
 def test_the_quickstart_names_the_address_of_its_dashboard(tmp_path: Path) -> None:
@@ -18,12 +19,7 @@ def test_the_quickstart_names_the_address_of_its_dashboard(tmp_path: Path) -> No
     command = [sys.executable, "-u", "-m", "triomq.broker.quickstart", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            assert process.stdout is not None
-            text = ""
-            for line in process.stdout:
-                text += line
-                if "Serving" in line:
-                    break
+            text = printed_until(process, "Serving")
             found = re.search(r"browser (http://127\.0\.0\.1:\d+/)", text)
             assert found is not None, text
             with urllib.request.urlopen(f"{found[1]}messages?topic=Quickstart", timeout=30) as response:
