@@ -78,8 +78,8 @@ class Shortened:
 
 @dataclass(slots=True)
 class Settled:
-    """An append has its result: SUCCESS, or the reason why that is not known or will not be. `index`: -1 if the append
-    was refused and left nothing."""
+    """An append that was taken has its result: SUCCESS, or the reason why that is not known or will not be. `index`: of
+    its last entry."""
 
     ticket: object
     code: int

@@ -4,14 +4,16 @@ One object stands for one term. The committed index rises only over an entry of 
 has; entries of older terms are committed with it. Counting copies of older entries alone is not enough: a member that
 lacks them may still be elected and replace them.
 
-An append is taken after `take_office` only, that is, when the owner has the queue offsets of the whole log. It
-waits in `_waiting` for its quorum, at most 2.5 seconds; its entry stays also when that time is over. Whatever ends the
-leadership answers every append that waits: the outcome is unknown, and nobody else will say it.
+An append is taken after `take_office` only, that is, when the owner has the queue offsets of the whole log. It is
+written when it is taken, and waits in `_waiting` for its quorum, at most 2.5 seconds; its entries stay also when that
+time is over. Whatever ends the leadership answers every append that waits: the outcome is unknown, and nobody else will
+say it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from triomq.dledger.rules.actions import Role, Settled
 from triomq.dledger.rules.core import NEVER, Core
@@ -47,7 +49,6 @@ class Leading:
         "_beat",
         "_core",
         "_follows",
-        "_fresh",
         "_good_at",
         "_in_office",
         "_last_old",
@@ -71,8 +72,7 @@ class Leading:
         self._beat: _Beat | None = None
         self._in_office = False
         self._transferee: str | None = None
-        self._fresh: list[tuple[object, bytes]] = []  # appends of this turn
-        self._waiting: deque[tuple[int, object, int]] = deque()  # index, ticket, deadline
+        self._waiting: deque[tuple[int, object, int]] = deque()  # index of the last entry, ticket, deadline
 
     def wake_at(self) -> int:
         wake = min(self._next_beat_at, *(pusher.wake_at() for pusher in self._pushers.values()), NEVER)
@@ -95,39 +95,31 @@ class Leading:
         """Take appends from now on."""
         self._in_office = True
 
-    def propose(self, ticket: object, body: bytes) -> None:
-        """Take one append into this turn, or settle it at once."""
-        refused = self._refusal()
-        if refused is None:
-            self._fresh.append((ticket, body))
-        else:
-            self._core.actions.append(Settled(ticket, refused, -1))
+    def propose(self, ticket: object, write: Callable[[int], None], now: int) -> int:
+        """Take one append, or say why not. A leader whose disk refuses leaves the leadership to others."""
+        refused = self.append_refusal()
+        if refused is not None:
+            return refused
+        core = self._core
+        try:
+            write(self._term)
+        except LogRefused:
+            core.to_candidate(self._term)
+            return codes.DISK_FULL
+        self._waiting.append((core.log.end_index, ticket, now + core.timing.append_wait_ms))
+        return codes.SUCCESS
 
-    def _refusal(self) -> int | None:
+    def append_refusal(self) -> int | None:
+        """Return why an append would be refused now, or None."""
+        if not self._is_current:
+            return codes.NOT_LEADER
         if not self._in_office:
             return codes.LEADER_NOT_READY
         if self._transferee is not None:
             return codes.LEADER_TRANSFERRING
-        if len(self._waiting) + len(self._fresh) >= self._core.timing.max_pending:
+        if len(self._waiting) >= self._core.timing.max_pending:
             return codes.LEADER_PENDING_FULL
         return None
-
-    def write(self, now: int) -> None:
-        """Append what this turn took, in one write. A leader whose disk refuses leaves the leadership to others."""
-        if not self._fresh or not self._is_current:
-            return
-        core = self._core
-        fresh, self._fresh = self._fresh, []
-        first = core.log.end_index + 1
-        try:
-            core.log.append(self._term, [body for _, body in fresh])
-        except LogRefused:
-            for ticket, _ in fresh:
-                core.actions.append(Settled(ticket, codes.DISK_FULL, -1))
-            core.to_candidate(self._term)
-            return
-        deadline = now + core.timing.append_wait_ms
-        self._waiting.extend((first + at, ticket, deadline) for at, (ticket, _) in enumerate(fresh))
 
     def pump(self, now: int) -> None:
         for pusher in self._pushers.values():
@@ -150,10 +142,7 @@ class Leading:
         """End the leadership: nobody waits for an answer any longer."""
         for index, ticket, _ in self._waiting:
             self._core.actions.append(Settled(ticket, codes.TERM_CHANGED, index))
-        for ticket, _ in self._fresh:
-            self._core.actions.append(Settled(ticket, codes.NOT_LEADER, -1))
         self._waiting.clear()
-        self._fresh.clear()
 
     # Time.
 

@@ -117,7 +117,7 @@ class Member:
         elif isinstance(request, TransferRequest):
             self._transfer(ticket, request, now)
         else:
-            self._serve(ticket, request)
+            self._serve(ticket, request, now)
         self._follow_role(now)
 
     def answered(self, call: int, response: Response | None, now: int) -> None:
@@ -129,12 +129,21 @@ class Member:
         """The log's synced index has risen."""
         self._following.synced()
 
-    def propose(self, ticket: object, body: bytes) -> None:
-        """Append one body. An action `Settled` of this turn or of a later one has the result."""
+    def propose(self, ticket: object, write: Callable[[int], None], now: int) -> int:
+        """Take one append. Return SUCCESS, or why it was not taken: then nothing is written, and nothing follows.
+
+        `write(term)` is called when the append is taken. It appends any number of entries of this term to the log with
+        one call, or raises LogRefused. An action `Settled` of this turn or of a later one has the result for all of
+        them: SUCCESS when the last one is committed."""
         if self._leading is None:
-            self._core.actions.append(Settled(ticket, codes.NOT_LEADER, -1))
-        else:
-            self._leading.propose(ticket, body)
+            return codes.NOT_LEADER
+        code = self._leading.propose(ticket, write, now)
+        self._follow_role(now)
+        return code
+
+    def append_refusal(self) -> int | None:
+        """Return the code with which an append would be refused now, or None. The disk is not asked."""
+        return codes.NOT_LEADER if self._leading is None else self._leading.append_refusal()
 
     def take_office(self, term: int) -> None:
         """The owner is ready to lead: it has derived from the whole log what an append needs."""
@@ -175,7 +184,6 @@ class Member:
         self._taking_over.settle(now)
         if self._leading is not None:
             self._leading.tick(now)
-            self._leading.write(now)
             self._follow_role(now)
         if self._leading is not None:
             self._leading.advance()
@@ -219,7 +227,7 @@ class Member:
         else:
             core.reply(ticket, bodies.refusal(request, codes.UNEXPECTED_ARGUMENT, core.leader))
 
-    def _serve(self, ticket: object, request: AppendRequest | GetRequest | MetadataRequest) -> None:
+    def _serve(self, ticket: object, request: AppendRequest | GetRequest | MetadataRequest, now: int) -> None:
         core = self._core
         if isinstance(request, MetadataRequest):
             found = MetadataResponse(group=core.setup.group, leader_id=core.leader, peers=dict(core.setup.members))
@@ -227,12 +235,19 @@ class Member:
         elif self._leading is None:
             core.reply(ticket, bodies.refusal(request, codes.NOT_LEADER, core.leader))
         elif isinstance(request, AppendRequest):
-            self._leading.propose(_AppendTicket(ticket, request), request.body or b"")
+            self._append(ticket, request, self._leading, now)
         elif 0 <= core.log.begin_index <= request.begin_index <= core.log.end_index:
             entry = core.log.entry(request.begin_index)
             core.reply(ticket, GetResponse(entries=[entry], group=core.setup.group))
         else:
             core.reply(ticket, bodies.refusal(request, codes.INDEX_OUT_OF_RANGE, core.leader))
+
+    def _append(self, ticket: object, request: AppendRequest, leading: Leading, now: int) -> None:
+        core = self._core
+        body = request.body or b""
+        code = leading.propose(_AppendTicket(ticket, request), lambda term: core.log.append(term, [body]), now)
+        if code != codes.SUCCESS:
+            core.reply(ticket, AppendResponse(code=code, group=request.group))
 
 
 def _with_answers(actions: list[Action]) -> list[Action]:

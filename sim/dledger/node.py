@@ -25,6 +25,7 @@ from triomq.dledger.rules.actions import (
 )
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.member import Member
+from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import Request, Response
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Node:
     def __init__(self, world: World, setup: Setup, choose: Random, make: Callable[..., Member]) -> None:
         self._world = world
         self._choose = choose
+        self._group = Random(setup.self_id)  # of its own, so that a seed stays what it was
         self._make = make
         self.setup = setup
         self.name = setup.self_id
@@ -61,7 +63,7 @@ class Node:
         self.is_paused = False
         self._stored = StoreTerm(0, None)
         self._saved_committed = -1
-        self._open: dict[object, tuple[bytes, int]] = {}
+        self._open: dict[object, tuple[list[bytes], int]] = {}  # the bodies of an append, and when it was taken
         self._calls: set[int] = set()
         self._next_offsets: dict[str, int] = {}
         self.wake: float = -1
@@ -115,14 +117,36 @@ class Node:
                 self.propose(1)  # commits the entries of older terms without waiting for a client
 
     def propose(self, count: int) -> None:
-        for _ in range(count):
-            queue = self._choose.choice("AB")
-            offset = self._next_offsets.get(queue, 0)
-            self._next_offsets[queue] = offset + 1
-            ticket, body = self._world.next_body(queue, offset)
-            self._open[ticket] = (body, self.now())
-            self.member.propose(ticket, body)
+        """Append that many entries in one turn: each by itself, or some together."""
+        queues = [self._choose.choice("AB") for _ in range(count)]
+        while queues:
+            together = self._group.choice((1, len(queues)))
+            self._append(queues[:together])
+            del queues[:together]
         self.turn()
+
+    def _append(self, queues: list[str]) -> None:
+        """Append entries together. They get their queue offsets when they are taken, as in a store."""
+        bodies: list[bytes] = []
+        ticket = self._world.next_ticket()
+        refusal = self.member.append_refusal()
+        code = self.member.propose(ticket, lambda term: self._write(term, queues, bodies), self.now())
+        if code == codes.SUCCESS:
+            self._open[ticket] = (bodies, self.now())
+        else:
+            self._world.counts[f"settled {code}"] += 1
+        expected = (codes.SUCCESS, codes.DISK_FULL) if refusal is None else (refusal,)
+        if code not in expected:
+            raise Violation(f"a refusal is known before: {self.name} said {refusal}, then {code}")
+
+    def _write(self, term: int, queues: list[str], bodies: list[bytes]) -> None:
+        offsets = dict(self._next_offsets)
+        for queue in queues:
+            offset = offsets.get(queue, 0)
+            offsets[queue] = offset + 1
+            bodies.append(self._world.next_body(queue, offset))
+        self.log.append(term, bodies)
+        self._next_offsets = offsets
 
     # Actions.
 
@@ -183,21 +207,20 @@ class Node:
             self._world.checks.changed(self.name, self.log)
 
     def _settle(self, action: Settled) -> None:
-        body, _ = self._open.pop(action.ticket)
-        counts = self._world.counts
-        counts[f"settled {action.code}"] += 1
-        if action.code == 200:
+        bodies, _ = self._open.pop(action.ticket)
+        self._world.counts[f"settled {action.code}"] += 1
+        if action.code == codes.SUCCESS:
             self._check_log()
-            self._world.checks.acknowledge(self.name, action.index, body)
-        elif action.index < 0:
-            self._next_offsets = dict(self.log.counts)
+            first = action.index - len(bodies) + 1
+            for index, body in enumerate(bodies, first):
+                self._world.checks.acknowledge(self.name, index, body)
 
     def check_settled(self) -> None:
         """Every append has its result in time."""
         late = self.now() - self.setup.timing.append_wait_ms - 100
-        for body, since in self._open.values():
+        for bodies, since in self._open.values():
             if since < late:
-                raise Violation(f"appends are answered: {self.name} left {body!r} without an answer")
+                raise Violation(f"appends are answered: {self.name} left {bodies} without an answer")
 
     def _schedule(self) -> None:
         at = max((self.member.wake_at - self.shift + 0.01) / self.rate, self._world.now + 0.1)

@@ -202,13 +202,14 @@ def _commits_old_terms(original: Any) -> Any:
 
 
 def _acknowledges_at_once(original: Any) -> Any:
-    def write(self: Leading, now: int) -> None:
-        original(self, now)
+    def propose(self: Leading, ticket: object, write: Callable[[int], None], now: int) -> int:
+        code: int = original(self, ticket, write, now)
         while self._waiting:
-            index, ticket, _ = self._waiting.popleft()
-            self._core.actions.append(Settled(ticket, codes.SUCCESS, index))
+            index, taken, _ = self._waiting.popleft()
+            self._core.actions.append(Settled(taken, codes.SUCCESS, index))
+        return code
 
-    return write
+    return propose
 
 
 def _counts_what_is_not_synced(original: Any) -> Any:
@@ -272,10 +273,10 @@ BUGS = {
     "writes_without_looking": Bug(Following, "_has", _writes_without_looking, seed=7),
     # 3.7, commitment and acknowledgement
     "commits_old_terms": Bug(Leading, "advance", _commits_old_terms, ("pair", "mend", "one way", "kill"), seed=66),
-    "acknowledges_at_once": Bug(Leading, "write", _acknowledges_at_once),
-    "counts_what_is_not_synced": Bug(Core, "copied_index", _counts_what_is_not_synced, seed=276),
+    "acknowledges_at_once": Bug(Leading, "propose", _acknowledges_at_once),
+    "counts_what_is_not_synced": Bug(Core, "copied_index", _counts_what_is_not_synced, seed=219),
     "leaves_appends_unanswered": Bug(Leading, "close", _leaves_appends_unanswered, seed=6),
-    "takes_appends_before_office": Bug(Leading, "_refusal", _takes_appends_before_office, seed=9),
+    "takes_appends_before_office": Bug(Leading, "append_refusal", _takes_appends_before_office),
     "commits_behind_the_end": Bug(Core, "commit", _commits_behind_the_end),
 }
 """By the section of the protocol that it breaks (docs/internals/dledger.md)."""

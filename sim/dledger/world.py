@@ -56,7 +56,7 @@ class World:
         self.crash_rate = 0.0
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
-        self._bodies = 0
+        self._bodies = self._tickets = 0
         self._is_calm = self._has_agreed = False
         size = choose.choice((1, 3, 3, 3, 3, 3, 3, 5, 5))
         self.is_sync_flush = choose.random() < 0.6
@@ -173,9 +173,13 @@ class World:
 
     # Clients.
 
-    def next_body(self, queue: str, offset: int) -> tuple[object, bytes]:
+    def next_ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def next_body(self, queue: str, offset: int) -> bytes:
         self._bodies += 1
-        return self._bodies, f"{queue}:{offset}:{self._bodies}".encode()
+        return f"{queue}:{offset}:{self._bodies}".encode()
 
     def _client(self) -> None:
         if self.now < TROUBLE_MS:

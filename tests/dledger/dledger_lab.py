@@ -76,6 +76,9 @@ class Lab:
     def pushes(self, kind: str, to: str = "n1") -> list[Send]:
         return [call for call in self.calls(PushRequest, to) if call.request.type == kind]
 
+    def propose(self, ticket: object, *texts: bytes) -> int:
+        return self.member.propose(ticket, lambda term: self.log.append(term, list(texts)), self.now)
+
     # Whole steps.
 
     def vote_request(self, **changes: object) -> VoteRequest:

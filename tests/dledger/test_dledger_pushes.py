@@ -217,14 +217,16 @@ def test_a_leader_that_was_elected_takes_appends_when_it_is_in_office() -> None:
     """D9: queue offsets are known only then."""
     lab = Lab()
     lab.turn(1000)
-    lab.member.propose("early", body(0))
+    assert lab.member.append_refusal() == codes.NOT_LEADER
+    assert lab.propose("early", body(0)) == codes.NOT_LEADER
     lab.turn()
-    assert [(one.code, one.index) for one in lab.settled] == [(codes.NOT_LEADER, -1)]
+    assert lab.log.end_index == -1
+    assert lab.settled == []
     lab = Lab()
     term = lab.lead()
     lab.member.take_office(term - 1)
-    lab.member.propose("now", body(0))
-    lab.turn()
+    assert lab.member.append_refusal() is None
+    assert lab.propose("now", body(0)) == codes.SUCCESS
     assert lab.log.end_index == 0
 
 
@@ -234,20 +236,22 @@ def test_office_is_taken_in_the_term_for_which_the_offsets_were_computed() -> No
     lab.answer(lab.sent[0], MetadataResponse(group=GROUP))
     lab.answer(lab.calls(VoteRequest)[0], VoteResponse(vote_result=codes.ACCEPT))
     lab.member.take_office(0)
-    lab.member.propose("early", body(0))
+    assert lab.member.append_refusal() == codes.LEADER_NOT_READY
+    assert lab.propose("early", body(0)) == codes.LEADER_NOT_READY
     lab.turn()
-    assert [(one.code, one.index) for one in lab.settled] == [(codes.LEADER_NOT_READY, -1)]
+    assert lab.log.end_index == -1
+    assert lab.settled == []
 
 
 def test_the_appends_of_a_turn_are_one_push_to_each_follower() -> None:
     """D12."""
     lab = Lab()
     lab.lead()
-    lab.member.propose(0, body(0))
+    lab.propose(0, body(0))
     lab.turn()
     lab.align("n1")
     for at in range(1, 6):
-        lab.member.propose(at, body(at))
+        lab.propose(at, body(at))
     lab.turn()
     (push,) = lab.pushes(PUSH_APPEND)
     assert [one.index for one in push.request.batch_entry] == [1, 2, 3, 4, 5]
@@ -257,12 +261,25 @@ def test_the_appends_of_a_turn_are_one_push_to_each_follower() -> None:
 def test_an_append_is_acknowledged_when_a_quorum_has_it() -> None:
     lab = Lab()
     lab.lead()
-    lab.member.propose("one", body(0))
+    lab.propose("one", body(0))
     lab.turn()
     assert lab.settled == []
     lab.align("n1")
     assert [(one.ticket, one.code, one.index) for one in lab.settled] == [("one", codes.SUCCESS, 0)]
     assert Committed(0) in lab.actions
+
+
+def test_entries_that_are_written_together_are_acknowledged_together_when_a_quorum_has_the_last_one() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.propose("three", body(0), body(1), body(2))
+    lab.turn()
+    lab.align("n1")
+    (push,) = lab.pushes(PUSH_APPEND)
+    assert lab.member.committed == 0
+    assert lab.settled == []
+    lab.reply_push(push, codes.SUCCESS, begin=0, end=2)
+    assert [(one.ticket, one.code, one.index) for one in lab.settled] == [("three", codes.SUCCESS, 2)]
 
 
 def test_entries_of_older_terms_are_committed_with_one_of_the_own_term_only() -> None:
@@ -271,7 +288,7 @@ def test_entries_of_older_terms_are_committed_with_one_of_the_own_term_only() ->
     term = lab.lead()
     lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.SUCCESS, begin=0, end=1)
     assert lab.member.committed == -1
-    lab.member.propose("own", body(2))
+    lab.propose("own", body(2))
     lab.turn()
     lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.SUCCESS, begin=0, end=2)
     assert lab.log.entry(2).term == term
@@ -284,7 +301,7 @@ def test_a_leader_says_whether_entries_of_older_terms_wait_for_one_of_its_own() 
     lab.lead()
     assert lab.member.must_open_term
     lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.SUCCESS, begin=0, end=1)
-    lab.member.propose("own", body(2))
+    lab.propose("own", body(2))
     lab.turn()
     lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.SUCCESS, begin=0, end=2)
     assert not lab.member.must_open_term
@@ -297,7 +314,7 @@ def test_with_sync_flush_the_leaders_own_copy_counts_when_it_is_on_the_disk() ->
     """D24."""
     lab = Lab(is_sync_flush=True)
     lab.lead()
-    lab.member.propose("one", body(0))
+    lab.propose("one", body(0))
     lab.turn()
     lab.align("n1")
     assert lab.member.committed == -1
@@ -310,7 +327,7 @@ def test_with_sync_flush_the_leaders_own_copy_counts_when_it_is_on_the_disk() ->
 def test_an_append_without_a_quorum_is_answered_after_its_time_and_stays() -> None:
     lab = Lab()
     lab.lead()
-    lab.member.propose("one", body(0))
+    lab.propose("one", body(0))
     lab.turn()
     lab.beat()
     lab.turn(2500)
@@ -322,7 +339,7 @@ def test_a_leader_that_is_deposed_answers_all_appends_at_once() -> None:
     """D6."""
     lab = Lab()
     term = lab.lead()
-    lab.member.propose("one", body(0))
+    lab.propose("one", body(0))
     lab.turn()
     lab.ask(lab.vote_request(term=term + 1))
     assert [(one.code, one.index) for one in lab.settled] == [(codes.TERM_CHANGED, 0)]
@@ -332,20 +349,23 @@ def test_a_leader_whose_disk_refuses_takes_nothing_and_steps_down() -> None:
     """D14."""
     lab = Lab()
     lab.lead()
+    assert lab.propose("before", body(0)) == codes.SUCCESS
     lab.log.is_refusing = True
-    lab.member.propose("one", body(0))
-    lab.turn()
-    assert [(one.code, one.index) for one in lab.settled] == [(codes.DISK_FULL, -1)]
+    assert lab.propose("one", body(1)) == codes.DISK_FULL
     assert lab.member.role is Role.CANDIDATE
+    assert lab.member.append_refusal() == codes.NOT_LEADER
+    assert lab.propose("two", body(1)) == codes.NOT_LEADER
+    lab.turn()
+    assert [(one.ticket, one.code, one.index) for one in lab.settled] == [("before", codes.TERM_CHANGED, 0)]
 
 
 def test_appends_that_wait_have_a_bound() -> None:
     lab = Lab(timing=Timing(max_pending=2))
     lab.lead()
-    for at in range(3):
-        lab.member.propose(at, body(at))
+    assert [lab.propose(at, body(at)) for at in range(3)] == [codes.SUCCESS, codes.SUCCESS, codes.LEADER_PENDING_FULL]
+    assert lab.member.append_refusal() == codes.LEADER_PENDING_FULL
     lab.turn()
-    assert [(one.ticket, one.code) for one in lab.settled] == [(2, codes.LEADER_PENDING_FULL)]
+    assert (lab.settled, lab.log.end_index) == ([], 1)
 
 
 @pytest.mark.parametrize("code", [codes.REPEATED_PUSH, codes.INCONSISTENT_STATE, None])
@@ -353,10 +373,10 @@ def test_a_push_that_did_not_succeed_makes_the_leader_compare(code: int | None) 
     """D26, and D5 as the leader: repeating only that push leaves a follower behind that lacks another one."""
     lab = Lab()
     lab.lead()
-    lab.member.propose(0, body(0))
+    lab.propose(0, body(0))
     lab.turn()
     lab.align("n1")
-    lab.member.propose(1, body(1))
+    lab.propose(1, body(1))
     lab.turn()
     (push,) = lab.pushes(PUSH_APPEND)
     if code is None:
@@ -370,11 +390,11 @@ def test_a_push_that_did_not_succeed_makes_the_leader_compare(code: int | None) 
 def test_the_answer_to_a_push_of_before_a_comparison_does_not_count() -> None:
     lab = Lab()
     lab.lead()
-    lab.member.propose(0, body(0))
+    lab.propose(0, body(0))
     lab.turn()
     lab.align("n1")
     for at in (1, 2):
-        lab.member.propose(at, body(at))
+        lab.propose(at, body(at))
         lab.turn()
     first, second = lab.pushes(PUSH_APPEND)
     lab.reply_push(first, codes.INCONSISTENT_STATE)
@@ -397,11 +417,11 @@ def test_the_place_where_two_logs_part_is_found_by_doubling_and_halving() -> Non
 def test_unanswered_pushes_to_a_follower_have_a_bound() -> None:
     lab = Lab(timing=Timing(max_outstanding=3))
     lab.lead()
-    lab.member.propose(0, body(0))
+    lab.propose(0, body(0))
     lab.turn()
     lab.align("n1")
     for at in range(1, 9):
-        lab.member.propose(at, body(at))
+        lab.propose(at, body(at))
         lab.turn()
     assert len(lab.pushes(PUSH_APPEND)) == 3
     lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.SUCCESS, end=1)
@@ -411,11 +431,11 @@ def test_unanswered_pushes_to_a_follower_have_a_bound() -> None:
 def test_a_batch_has_a_bound_in_bytes() -> None:
     lab = Lab(timing=Timing(max_batch_bytes=110))
     lab.lead()
-    lab.member.propose(0, body(0))
+    lab.propose(0, body(0))
     lab.turn()
     lab.align("n1")
     for at in range(1, 4):
-        lab.member.propose(at, body(at))
+        lab.propose(at, body(at))
     lab.turn()
     assert [len(one.request.entries) for one in lab.pushes(PUSH_APPEND)] == [2, 1]
 
@@ -423,7 +443,7 @@ def test_a_batch_has_a_bound_in_bytes() -> None:
 def test_followers_hear_of_a_commit_without_another_append() -> None:
     lab = Lab()
     lab.lead()
-    lab.member.propose(0, body(0))
+    lab.propose(0, body(0))
     lab.turn()
     lab.align("n1")
     assert lab.member.committed == 0
@@ -456,7 +476,7 @@ def in_step(preferred: tuple[str, ...] = ()) -> Lab:
     """Return a leader whose follower n1 has everything."""
     lab = Lab(preferred=preferred)
     lab.lead()
-    lab.member.propose(0, body(0))
+    lab.propose(0, body(0))
     lab.turn()
     lab.align("n1")
     return lab
@@ -484,14 +504,14 @@ def test_a_leader_takes_no_appends_while_it_hands_over_and_takes_them_again_if_t
     lab = in_step()
     assert lab.ask(transfer(lab)) is None
     assert lab.ask(transfer(lab)).code == codes.LEADER_TRANSFERRING
-    lab.member.propose("meanwhile", body(1))
-    lab.turn()
-    assert [one.code for one in lab.settled[1:]] == [codes.LEADER_TRANSFERRING]
+    assert lab.member.append_refusal() == codes.LEADER_TRANSFERRING
+    assert lab.propose("meanwhile", body(1)) == codes.LEADER_TRANSFERRING
+    assert lab.log.end_index == 0
     (call,) = lab.calls(TransferRequest)
     assert (call.to, call.request.take_leadership_ledger_index) == ("n1", 0)
     lab.answer(call, TransferResponse(code=codes.TAKE_LEADERSHIP_FAILED, term=1))
     assert lab.replies[-1].code == codes.TAKE_LEADERSHIP_FAILED
-    lab.member.propose("afterwards", body(1))
+    lab.propose("afterwards", body(1))
     lab.turn()
     assert lab.log.end_index == 1
 
