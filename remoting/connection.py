@@ -15,7 +15,7 @@ Nothing that one peer sends affects another connection: a malformed frame closes
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any
 
@@ -143,21 +143,21 @@ class Connection:
             self._set_room()
         handler = self._handler
         turn = self.turn
-        rest = iter(commands)
-        for command in rest:
+        for index, command in enumerate(commands):
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
                 continue
             handler.handle(self, command)
             if self._output_bytes > self._room_bytes or turn.is_over():
-                self._keep(rest)
+                self._keep(commands[index + 1 :])
+                return
 
     def _read_frame(self, *, is_new: bool) -> None:
         self._has_frame = self._decoder.held_bytes > 0
         if not self._share.read_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=is_new):
             self._stop_reading(_NO_MEMORY)
 
-    def _keep(self, commands: Iterable[RemotingCommand]) -> None:
+    def _keep(self, commands: list[RemotingCommand]) -> None:
         """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
         if not self._waiting:
             self._spent_seconds = self.turn.look() - self.turn.arrived
