@@ -317,7 +317,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
     }
     configuration = Configuration.from_values(values)
     turn = Turn()
-    turn.limit_seconds = math.inf  # here, too: every turn handles everything
+    turn.scheduler.turn_seconds = math.inf  # here, too: every turn handles everything
     table = ProcessorTable()
     clock = SkippingClock()
     tables = build_tables(Surroundings(configuration, turn, clock.now_ms, Files(), None, Extensions()))

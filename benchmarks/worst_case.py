@@ -17,7 +17,7 @@ from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting.connection_settings import DEFAULT_HIGH_WATER_BYTES, TIGHT_HIGH_WATER_BYTES
 from triomq.remoting.memory import OVERDRAFT_BYTES, TIGHT_FREE_FRAME_BYTES, MemoryBudget
 from triomq.remoting.poller import RECEIVE_BYTES
-from triomq.remoting.waiting_requests import READ_AHEAD_BYTES
+from triomq.remoting.scheduling.policy import READ_AHEAD_BYTES
 
 MIB = 1 << 20
 RESPONSE_BYTES = 256 * 1024

@@ -88,12 +88,12 @@ class SendGate(Gate):
 
     def was_slow(self, seconds: float) -> None:
         """Refuse sends for a while: a slow commit of `seconds` has just ended."""
-        self._busy_since = self._turn.look()
+        self._busy_since = self._turn.read_clock()
         self._slow_seconds = seconds
         self._drained_turn = None
         self.limit_seconds = _ALWAYS
 
-    def look(self) -> None:
+    def was_fast(self) -> None:
         """Check, after a commit that was not slow, whether the write buffer is stuck or no longer stuck."""
         if self._stuck_buffer is None:
             return
@@ -172,7 +172,7 @@ class Limits:
             log.warning("slow commit of the store; sends are refused briefly", elapsed_ms=int(elapsed_ms))
             self._send.was_slow(elapsed_ms / 1000)
         else:
-            self._send.look()
+            self._send.was_fast()
 
     def refused(self) -> dict[str, int]:
         """Return pool name -> number of refused requests."""

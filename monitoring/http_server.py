@@ -29,6 +29,7 @@ from triomq.monitoring.host_names import is_local_name, is_loopback
 from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.line_limit import LineLimit
+from triomq.remoting.scheduling.scheduler import Scheduler
 from triomq.remoting.step_line import StepLine, line_of_task
 
 log = structlog.get_logger("triomq.monitoring.http")
@@ -131,7 +132,7 @@ class HttpServer:
         self._answer = answer
         self._rules = rules
         self._checks_host = is_loopback(address)
-        self._steps = StepLine()
+        self._steps = StepLine(Scheduler())
         self._clients: dict[_Client, None] = {}  # oldest first
         self._listening = listening
         self._lines = LineLimit(_LINES_PER_SECOND, trio.current_time)

@@ -160,7 +160,7 @@ class Connection:
     def _keep(self, commands: list[RemotingCommand]) -> None:
         """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
         if not self._waiting:
-            self._spent_seconds = self.turn.look() - self.turn.arrived
+            self._spent_seconds = self.turn.read_clock() - self.turn.arrived
         for command in commands:
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
@@ -172,7 +172,7 @@ class Connection:
     def _wait_for_turn(self) -> None:
         if self._waiting and self.is_open:
             self._share.set_waiting(self._waiting.held_bytes)
-            if self._is_in_order or self._waiting.share() >= 1:
+            if self._is_in_order or self._waiting.is_full():
                 self._stop_reading(_WAITING)
             self._mark()  # `flush` knows whether the peer takes what there is
 
@@ -194,25 +194,26 @@ class Connection:
         """Handle requests that wait (called by Turn.run). Return whether there are more for the next turn."""
         waiting = self._waiting
         turn = self.turn
-        began = turn.look()
+        scheduler = turn.scheduler
+        began = turn.read_clock()
         turn.arrived = began - self._spent_seconds
-        earlier_bytes = self._output_bytes
         try:
             while waiting and self._output_bytes <= self._room_bytes:
+                before_bytes = self._output_bytes
                 each = waiting.popleft()
                 if isinstance(each, RemotingCommand):
                     self._handler.handle(self, each)
                 else:
                     each()
-                if turn.is_slice_over(self._output_bytes - earlier_bytes):
+                scheduler.handled(self._output_bytes - before_bytes)
+                if not scheduler.slice_may_continue(turn.read_clock()):
                     break
         except Exception:
             log.exception("connection failed", remote=self.remote.text)
             self.close("internal error; see the log")
-        turn.sliced(self._output_bytes - earlier_bytes)
         if self._is_in_order:
-            self._spent_seconds += turn.look() - began
-        if self.is_open and (not waiting or (not self._is_in_order and self._waiting.share() < 0.5)):
+            self._spent_seconds += turn.read_clock() - began
+        if self.is_open and (not waiting or (not self._is_in_order and waiting.has_room())):
             self._share.set_waiting(self._waiting.held_bytes)
             self._resume_reading(_WAITING)
         if waiting and self._output_bytes <= self._room_bytes:

@@ -4,8 +4,9 @@ An epoll descriptor is itself readable when one of its sockets is ready. The tas
 once for all ready sockets, reads and handles one after another, and ends the turn once for all of them. Compared with a
 task per connection, this halves the cost of a request when many connections each wait for a response.
 
-A read can bring a thousand requests, and many clients can do that at once. Those that always have more to read do not
-delay those that ask one thing at a time (CALM_READS).
+A read can bring a thousand requests, and many clients can do that at once. Bulk clients, which always have more to
+read, do not delay interactive ones, which ask one thing at a time. The scheduler (scheduling/scheduler.py) tells them
+apart.
 
 Without epoll, and for TLS, each connection has a task of its own (stream_transport).
 """
@@ -16,30 +17,21 @@ import errno
 import select
 import socket
 from collections.abc import Callable
-from math import inf
+from typing import Final
 
 import trio
 
 from triomq.protocol.outage import Outage
 from triomq.remoting.connection import Connection
 from triomq.remoting.log import get_logger
+from triomq.remoting.scheduling.policy import BULK_READ_BYTES, INTERACTIVE, TURNS_IN_A_ROW
+from triomq.remoting.scheduling.scheduler import Client
 from triomq.remoting.turn import Turn
 
 log = get_logger("triomq.remoting.poller")
 
-RECEIVE_BYTES = 256 * 1024
-# A client is calm when this number of reads in a row took everything that it had sent, and each brought few requests
-# and cost little. While there are calm ones, the others are read after them, in small pieces, and for a short part of
-# the turn. A client with a window of many requests is not calm even if they are cheap: pieces would make it dearer.
-CALM_READS = 8
-CALM_READ_REQUESTS = 16
-CALM_READ_SECONDS = 0.0005
-CALM_FOR_SECONDS = 0.1
-HASTY_RECEIVE_BYTES = 16 * 1024
-HASTY_SECONDS = 0.0005
+RECEIVE_BYTES: Final = INTERACTIVE.quota_bytes
 MAX_EVENTS = 512
-# Polling again costs a tenth of a pass through the event loop. The bound keeps other tasks from starving.
-TURNS_IN_A_ROW = 8
 ACCEPT_BURST = 128
 HAS_EPOLL = hasattr(select, "epoll")
 
@@ -51,7 +43,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class SocketTransport:
     """One socket of the poller. It sends what the socket accepts now, and the rest when it is writable again."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "calm_reads", "connection", "fd",
+    __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "client", "connection", "fd",
                  "has_more", "is_watched", "requests")  # fmt: skip
 
     def __init__(self, poller: Poller, sock: socket.socket, connection: Connection) -> None:
@@ -62,7 +54,7 @@ class SocketTransport:
         self._interest = select.EPOLLIN
         self.connection = connection
         self.fd = sock.fileno()
-        self.calm_reads = 0
+        self.client = Client()
         self.has_more = False
         self.is_watched = False
         self.requests = 0
@@ -85,24 +77,17 @@ class SocketTransport:
         self.requests = self.connection.receive(data)
         self.connection.turn.received(self.requests, len(data))
 
-    def took(self, seconds: float) -> None:
+    def was_read(self, seconds: float) -> None:
         """Note how long the last read took."""
-        if self.has_more or self.requests > CALM_READ_REQUESTS or seconds > CALM_READ_SECONDS:
-            self.calm_reads = 0
-        else:
-            self.calm_reads += 1
+        self.client.was_read(self.requests, seconds, has_more=self.has_more)
         self._watch()
 
-    @property
-    def is_calm(self) -> bool:
-        return self.calm_reads >= CALM_READS
-
     def _watch(self) -> None:
-        """Let the poller watch a calm client while it is read."""
-        is_watched = self.is_calm and self.is_read
+        """Let the poller watch an interactive client while it is read."""
+        is_watched = self.client.is_interactive and self.is_read
         if is_watched is not self.is_watched and self._sock.fileno() >= 0:
             self.is_watched = is_watched
-            self._poller.watch_calm(self.fd, is_watched=is_watched)
+            self._poller.watch(self.fd, is_watched=is_watched)
 
     @property
     def is_read(self) -> bool:
@@ -178,11 +163,11 @@ class Poller:
         self._transports: dict[int, SocketTransport] = {}
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None], Outage]] = {}
         self._resting: list[int] = []
-        self._hasty: dict[int, int] = {}  # descriptor -> events of those that wait for the calm, the longest first
-        self._calm_until = -inf
-        self._calm = select.epoll()
-        """The calm clients that are read, once more: one look tells whether any of them asks for something."""
-        self._ends_going_first = turn.goes_first(self.is_calm_waiting)
+        self._scheduler = turn.scheduler
+        self._bulk: dict[int, int] = {}  # descriptor -> events of those that wait for interactive ones, longest first
+        self._interactive = select.epoll()
+        """The interactive clients that are read, once more: one call tells whether any of them has sent something."""
+        self._is_asked_no_more = self._scheduler.ask(self.has_backlog)
         self._is_over = False
 
     def __len__(self) -> int:
@@ -209,18 +194,18 @@ class Poller:
             self._epoll.unregister(fd)
             if transport.is_watched:
                 transport.is_watched = False
-                self._calm.unregister(fd)
+                self._interactive.unregister(fd)
 
-    def watch_calm(self, fd: int, *, is_watched: bool) -> None:
-        """Begin or end to watch a client that is calm."""
+    def watch(self, fd: int, *, is_watched: bool) -> None:
+        """Begin or end to watch an interactive client."""
         if is_watched:
-            self._calm.register(fd, select.EPOLLIN)
+            self._interactive.register(fd, select.EPOLLIN)
         else:
-            self._calm.unregister(fd)
+            self._interactive.unregister(fd)
 
-    def is_calm_waiting(self) -> bool:
-        """Return whether a calm client has sent something that is not read yet. Free without calm clients."""
-        return self._turn.now < self._calm_until and bool(self._calm.poll(0, 1))
+    def has_backlog(self) -> bool:
+        """Return whether an interactive client has sent something that is not read yet."""
+        return bool(self._interactive.poll(0, 1))
 
     def listen(self, sock: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
         """Accept from a listening socket; `accepted` receives and owns each new, non-blocking socket."""
@@ -262,65 +247,64 @@ class Poller:
                     if not ready:
                         break
                     unread = self._take_turn(ready)
-                    if unread or self._hasty:
+                    if unread or self._bulk:
                         break  # let other tasks run
         finally:
             self._is_over = True
-            self._ends_going_first()
+            self._is_asked_no_more()
             self.stop_listening()
             for transport in list(self._transports.values()):
                 transport.connection.close("stopped")
             self._epoll.close()
-            self._calm.close()
+            self._interactive.close()
 
     def _take_turn(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Read and handle these sockets, then send the responses. Return the sockets left unread when time ran out."""
-        turn = self._turn
+        turn, scheduler = self._turn, self._scheduler
         turn.begin()
-        now = turn.began
-        is_mixed = now < self._calm_until
-        if is_mixed:
-            ready = self._calm_of(ready)
+        is_contended = scheduler.is_contended(turn.began)
+        if is_contended:
+            ready = self._first_of(ready, turn.began)
         unread: list[tuple[int, int]] = []
-        at = now
+        at = turn.began
         for index, (fd, mask) in enumerate(ready):
-            if at - now > turn.limit_seconds:
+            if not scheduler.may_continue(at):
                 unread = ready[index:]
                 break
             at = self._serve(fd, mask, at, RECEIVE_BYTES)
-        if is_mixed:
-            self._read_hasty(at)
-            turn.hurry(turn.limit_seconds)
+        if is_contended:
+            self._read_bulk(at)
         turn.end()
         return unread
 
-    def _calm_of(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return those that are calm, and the listeners; add the others to those that wait."""
-        calm: list[tuple[int, int]] = []
+    def _first_of(self, ready: list[tuple[int, int]], now: float) -> list[tuple[int, int]]:
+        """Return those that may be read now, and the listeners; add the others to those that wait."""
+        first: list[tuple[int, int]] = []
         for each in ready:
             transport = self._transports.get(each[0])
-            if transport is None or transport.is_calm:
-                calm.append(each)
+            if transport is None or self._scheduler.may_read(transport.client, now):
+                first.append(each)
             else:
-                self._hasty[each[0]] = each[1]
-        return calm
+                self._bulk[each[0]] = each[1]
+        return first
 
-    def _read_hasty(self, began: float) -> None:
-        """Read from the others, the one that has waited longest first, until the time is over or a calm one asks for
-        something, and at least from one. What is left is for the next turn."""
-        hasty = self._hasty
-        at = began
-        self._turn.hurry(HASTY_SECONDS)
-        while hasty:
-            fd = next(iter(hasty))
-            mask = hasty.pop(fd)
+    def _read_bulk(self, at: float) -> None:
+        """Read from the others, the one that has waited longest first, until the turn has no more time for them, and at
+        least from one. What is left is for the next turn."""
+        bulk = self._bulk
+        scheduler = self._scheduler
+        scheduler.bulk_began(at)
+        while bulk:
+            fd = next(iter(bulk))
+            mask = bulk.pop(fd)
             transport = self._transports.get(fd)
             if transport is not None:
-                at = self._serve(fd, mask if transport.is_read else mask & select.EPOLLOUT, at, HASTY_RECEIVE_BYTES)
+                at = self._serve(fd, mask if transport.is_read else mask & select.EPOLLOUT, at, BULK_READ_BYTES)
                 if transport.has_more and transport.is_read:
-                    hasty[fd] = select.EPOLLIN
-            if self._turn.is_over():
+                    bulk[fd] = select.EPOLLIN
+            if not scheduler.may_continue(at):
                 break
+        scheduler.bulk_ended(at)
 
     def _serve(self, fd: int, mask: int, began: float, limit_bytes: int) -> float:
         """Do what one socket is ready for. Return the time afterwards."""
@@ -328,7 +312,7 @@ class Poller:
         if transport is None:
             if fd in self._listeners:
                 self._accept(fd)
-            return self._turn.look()
+            return self._turn.read_clock()
         now = self._turn.began
         is_readable = mask & ~select.EPOLLOUT
         try:
@@ -339,11 +323,10 @@ class Poller:
         except Exception:
             log.exception("connection failed", remote=transport.connection.remote.text)
             transport.connection.close("internal error; see the log")
-        at = self._turn.look()
+        at = self._turn.read_clock()
         if is_readable:
-            transport.took(at - began)
-            if transport.is_calm:
-                self._calm_until = at + CALM_FOR_SECONDS
+            transport.was_read(at - began)
+            self._scheduler.was_read(transport.client, at)
         return at
 
     def _accept(self, fd: int) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -23,6 +23,7 @@ from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
 from triomq.protocol.raised_at import raised_at
 from triomq.remoting.connection import Connection
 from triomq.remoting.log import get_logger
+from triomq.remoting.scheduling.policy import BULK, INTERACTIVE, WorkClass
 
 log = get_logger("triomq.remoting.processor")
 
@@ -85,20 +86,13 @@ class Pool:
         return int((trio.current_time() - next(iter(self._since.values()))) * 1000)
 
 
-FIRST: Final = 1
-"""Requests that others yield to: sends."""
-
-YIELDS: Final = 2
-"""Requests that wait when their turn has lasted a while: pulls."""
-
-
 class _Entry:
-    __slots__ = ("order", "pool", "processor")
+    __slots__ = ("pool", "processor", "work")
 
-    def __init__(self, processor: Processor, pool: Pool | None, order: int) -> None:
+    def __init__(self, processor: Processor, pool: Pool | None, work: WorkClass | None) -> None:
         self.processor = processor
         self.pool = pool
-        self.order = order
+        self.work = work
 
 
 class ProcessorTable:
@@ -111,12 +105,16 @@ class ProcessorTable:
         """(request code, response code) -> responses of processors that are not SUCCESS; bounded by both tables."""
 
     def register(
-        self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None, order: int = 0
+        self,
+        codes: Iterable[int] | int,
+        processor: Processor,
+        pool: Pool | None = None,
+        work: WorkClass | None = None,
     ) -> None:
-        """Register `processor` for these codes. `pool` bounds the number of unfinished requests, `order` is FIRST,
-        YIELDS, or 0 for neither."""
+        """Register `processor` for these codes. `pool` bounds the number of unfinished requests. `work` is their class:
+        INTERACTIVE (sends) or BULK (pulls, which yield to sends); None if they have that of their client."""
         for code in (codes,) if isinstance(codes, int) else codes:
-            self._entries[int(code)] = _Entry(processor, pool, order)
+            self._entries[int(code)] = _Entry(processor, pool, work)
 
     def codes(self) -> set[int]:
         return set(self._entries)
@@ -135,11 +133,11 @@ class ProcessorTable:
             refusal = f" request type {request.code} not supported"
             connection.answer(request, new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, refusal))
             return
-        order = entry.order
-        if order:
-            if order == FIRST:
-                connection.turn.has_sends = True
-            elif connection.turn.must_yield():
+        work = entry.work
+        if work is not None:
+            if work is INTERACTIVE:
+                connection.turn.scheduler.send_came()
+            elif work is BULK and not connection.turn.may_handle_bulk():
                 connection.postpone(request)
                 return
         pool = entry.pool

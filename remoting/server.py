@@ -106,7 +106,7 @@ class RemotingServer:
         self._tls_context = tls_context
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
         self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
-        self._steps = StepLine(is_awaited=turn.is_awaited)
+        self._steps = StepLine(turn.scheduler)
         self._admission = Admission(AdmissionLimits.of(settings))
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None

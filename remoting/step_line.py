@@ -2,10 +2,9 @@
 
 The event loop runs every task that can continue before it looks at sockets again. A thousand requests that each start a
 task would so keep all clients waiting, however short each of them is. So a task takes its *steps* (its beginning, and
-each part of a long walk) from this line: those of one pass of the loop last `PASS_SECONDS` together, fewer when a
-client waits that goes first (`Turn.is_awaited`), and at least one is taken. The rest waits for later passes, one
-connection after another. What a task does after it has waited for something else (a file, a client) is no step of the
-line.
+each part of a long walk) from this line. How many fit into one pass of the loop is what the scheduler says
+(scheduling.scheduler.Pass). The rest waits for later passes, one connection after another. What a task does after it
+has waited for something else (a file, a client) is no step of the line.
 
 Only the event loop touches it.
 """
@@ -19,33 +18,25 @@ from typing import Final, TypeVar
 
 import trio
 
-PASS_SECONDS: Final = 0.0005
-MOST_IN_A_PASS: Final = 64
+from triomq.remoting.scheduling.scheduler import Pass, Scheduler
 
 Result = TypeVar("Result")
 
 
 class StepLine:
-    """See the module's docstring. `run` must run while tasks do. `owner` of a step is its connection. `is_awaited`
-    tells whether a client waits that goes before the next step of a pass."""
+    """See the module's docstring. `run` must run while tasks do. `owner` of a step is its connection."""
 
-    def __init__(
-        self, clock: Callable[[], float] = trio.current_time, is_awaited: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Callable[[], float] = trio.current_time) -> None:
         self._clock = clock
-        self._is_awaited = is_awaited
+        self._pass = Pass(scheduler)
         self._waiting: OrderedDict[object, deque[trio.Event]] = OrderedDict()
-        self._began: float | None = None  # when the first step of this pass began
         self._called = 0  # those that `run` has called and that have not run yet
-        self._most = 1  # that it calls for a pass; the loop runs them in any order, so none should come for nothing
-        self._ran = self._sent_back = 0
         self._is_over = False
         self._wakeup = trio.Event()
 
     async def wait(self, owner: object) -> None:
         """Wait for a step. A cancelled task waits as well: it still runs up to its first checkpoint."""
-        if not self._waiting and not self._called and self._has_time():
-            self._wakeup.set()
+        if self.has_time_now():
             return
         with trio.CancelScope(shield=True):
             is_again = False
@@ -60,26 +51,18 @@ class StepLine:
                 self._wakeup.set()
                 await mine.wait()
                 self._called -= 1
-                if self._has_time():
-                    self._ran += 1
+                if self._pass.may_step(self._clock()):
+                    self._pass.ran()
                     return
-                self._sent_back += 1
+                self._pass.sent_back()
                 is_again = True
 
     def has_time_now(self) -> bool:
         """Return whether the next step may run at once: nobody else waits, and this pass has time."""
-        if self._waiting or self._called or not self._has_time():
+        if self._waiting or self._called or not self._pass.may_step(self._clock()):
             return False
         self._wakeup.set()
         return True
-
-    def _has_time(self) -> bool:
-        """Return whether this pass has time for another step."""
-        now = self._clock()
-        if self._began is None:
-            self._began = now
-            return True
-        return now - self._began <= PASS_SECONDS and not self._is_awaited()
 
     async def run(self) -> None:
         """Call those that wait, until cancelled; then nobody waits any more."""
@@ -87,13 +70,11 @@ class StepLine:
             while True:
                 await self._wakeup.wait()
                 self._wakeup = trio.Event()
-                while self._began is not None or self._waiting:
-                    self._began = None
-                    self._ran = self._sent_back = 0
-                    self._call()
+                while self._pass.is_open or self._waiting:
+                    self._call(self._pass.began())
                     await trio.lowlevel.checkpoint()  # those that were called run in the next pass
                     await trio.lowlevel.checkpoint()
-                    self._most = max(1, self._ran) if self._sent_back else min(2 * self._most, MOST_IN_A_PASS)
+                    self._pass.ended()
         finally:
             self._is_over = True
             for queue in self._waiting.values():
@@ -101,10 +82,10 @@ class StepLine:
                     waits.set()
             self._waiting.clear()
 
-    def _call(self) -> None:
-        """Call the first that waits of one connection after another."""
+    def _call(self, most: int) -> None:
+        """Call the first that waits of one connection after another, until this number is called."""
         waiting = self._waiting
-        while waiting and self._called < self._most:
+        while waiting and self._called < most:
             owner = next(iter(waiting))
             queue = waiting.pop(owner)
             queue.popleft().set()

@@ -11,11 +11,12 @@ import trio
 from triomq.remoting.connection import Connection
 from triomq.remoting.handshake import explained
 from triomq.remoting.log import get_logger
+from triomq.remoting.scheduling.policy import INTERACTIVE
 from triomq.remoting.turn import Turn
 
 log = get_logger("triomq.remoting.stream")
 
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = INTERACTIVE.quota_bytes
 
 
 class StreamTransport:

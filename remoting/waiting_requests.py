@@ -6,10 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from triomq.protocol.command import HELD_BYTES, RemotingCommand
-
-READ_AHEAD_REQUESTS = 1024
-READ_AHEAD_BYTES = 2 * 1024 * 1024
-"""While this number of postponed requests of a connection wait, or requests of this size, it is not read."""
+from triomq.remoting.scheduling.policy import READ_AGAIN_BELOW, READ_AHEAD_BYTES, READ_AHEAD_REQUESTS
 
 
 class WaitingRequests:
@@ -35,9 +32,14 @@ class WaitingRequests:
         self.queue.clear()
         self.held_bytes = 0
 
-    def share(self) -> float:
-        """Return how much waits, as a part of that at which the socket is not read any more."""
-        return max(len(self.queue) / READ_AHEAD_REQUESTS, self.held_bytes / READ_AHEAD_BYTES)
+    def is_full(self) -> bool:
+        """Return whether so much waits that the socket is not read any more."""
+        return len(self.queue) >= READ_AHEAD_REQUESTS or self.held_bytes >= READ_AHEAD_BYTES
+
+    def has_room(self) -> bool:
+        """Return whether so little waits that the socket is read again."""
+        requests, size_bytes = READ_AGAIN_BELOW * READ_AHEAD_REQUESTS, READ_AGAIN_BELOW * READ_AHEAD_BYTES
+        return len(self.queue) < requests and self.held_bytes < size_bytes
 
 
 def _bytes_of(each: RemotingCommand | Callable[[], None]) -> int:

@@ -31,7 +31,8 @@ from triomq.broker.processors.topic_admin import TopicAdminProcessor
 from triomq.broker.runtime_info import RuntimeInfo
 from triomq.broker.topic_lives import is_outlived
 from triomq.protocol.codes import RequestCode
-from triomq.remoting.processor_table import FIRST, YIELDS, BeforeHook, Pool, Processor, ProcessorTable
+from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
+from triomq.remoting.scheduling.policy import BULK, INTERACTIVE
 
 
 class Handles(Protocol):
@@ -51,7 +52,7 @@ class Row(NamedTuple):
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
-FIRST_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
+INTERACTIVE_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
 """Requests that pulls yield to."""
 
 
@@ -60,11 +61,11 @@ def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable
     access = serving.access_control
     for codes, processor, pool in processor_list(serving, access):
         if RequestCode.PULL_MESSAGE in codes:
-            table.register(codes, processor, pool, YIELDS)
+            table.register(codes, processor, pool, BULK)
             continue
-        order = FIRST if set(codes) & FIRST_CODES else 0
-        table.register(codes, processor, pool, order)
-        fast_table.register(codes, processor, pool, order)
+        work = INTERACTIVE if set(codes) & INTERACTIVE_CODES else None
+        table.register(codes, processor, pool, work)
+        fast_table.register(codes, processor, pool, work)
 
     def set_checks() -> None:
         checks = _checks(serving, access)

@@ -17,6 +17,7 @@ from triomq.broker.processors.client import SUBSCRIPTIONS_LIKE_A_GROUP, WORK_IN_
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.protocol.command import RemotingCommand
+from triomq.remoting.scheduling.scheduler import Scheduler
 from triomq.remoting.step_line import StepLine, line_of_task
 
 
@@ -85,7 +86,7 @@ async def test_other_tasks_run_while_a_heartbeat_of_many_groups_is_registered() 
 
 async def test_many_heartbeats_at_once_share_the_line_of_steps() -> None:
     around = Around()
-    line = StepLine(count().__next__)  # each step lasts a second: one fills a pass
+    line = StepLine(Scheduler(), count().__next__)  # each step lasts a second: one fills a pass
     async with trio.open_nursery() as nursery:
         nursery.start_soon(line.run)
 

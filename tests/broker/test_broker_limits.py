@@ -36,7 +36,7 @@ class Surroundings:
 
     def wait(self, seconds: float) -> None:
         self.clock.jump(seconds)
-        self.turn.look()
+        self.turn.read_clock()
 
     def ask(self, name: str = "send") -> str | None:
         pool = getattr(self.pools, name)

@@ -25,7 +25,7 @@ from triomq.daemon.errors import ExitCode
 from triomq.daemon.run import report
 from triomq.protocol.command import new_request
 from triomq.protocol.frame import encode_frame
-from triomq.remoting.poller import CALM_READS
+from triomq.remoting.scheduling.policy import INTERACTIVE_READS
 from triomq.remoting.server import RemotingServer
 from triomq.store.message_store import MessageStore
 
@@ -63,15 +63,15 @@ class Clients:
     async def silent(self) -> None:
         await self.connect()
 
-    async def calm(self) -> None:
+    async def interactive(self) -> None:
         stream = await self.connect()
-        for _ in range(CALM_READS + 2):
-            await stream.send_all(frame(10, send_fields("T"), b"calm"))
+        for _ in range(INTERACTIVE_READS + 2):
+            await stream.send_all(frame(10, send_fields("T"), b"interactive"))
             await stream.receive_some(4096)
 
-    async def hasty(self) -> None:
+    async def bulk(self) -> None:
         for _ in range(3):
-            await (await self.connect()).send_all(frame(10, send_fields("T"), b"hasty") * 300)
+            await (await self.connect()).send_all(frame(10, send_fields("T"), b"bulk") * 300)
 
     async def steps(self) -> None:
         await (await self.connect()).send_all(frame(34, body=heartbeat(500)) * 100)
@@ -99,8 +99,8 @@ class Clients:
 
 STATES = [
     Clients.silent,
-    Clients.calm,
-    Clients.hasty,
+    Clients.interactive,
+    Clients.bulk,
     Clients.steps,
     Clients.unread,
     Clients.held,

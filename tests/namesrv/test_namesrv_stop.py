@@ -25,7 +25,7 @@ from triomq.protocol.frame import encode_frame
 from triomq.remoting.certificates import ServerCertificates
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.poller import CALM_READS
+from triomq.remoting.scheduling.policy import INTERACTIVE_READS
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.tls import TlsSettings
 
@@ -65,13 +65,13 @@ class Clients:
     async def silent(self) -> None:
         await self.connect()
 
-    async def calm(self) -> None:
+    async def interactive(self) -> None:
         stream = await self.connect()
-        for _ in range(CALM_READS + 2):
+        for _ in range(INTERACTIVE_READS + 2):
             await stream.send_all(encode_frame(all_topics()))
             await stream.receive_some(4096)
 
-    async def hasty(self) -> None:
+    async def bulk(self) -> None:
         await (await self.connect()).send_all(encode_frame(all_topics()) * 500)
 
     async def steps(self) -> None:
@@ -92,8 +92,8 @@ class Clients:
 
 STATES = [
     Clients.silent,
-    Clients.calm,
-    Clients.hasty,
+    Clients.interactive,
+    Clients.bulk,
     Clients.steps,
     Clients.unread,
     Clients.tls,

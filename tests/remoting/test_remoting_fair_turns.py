@@ -16,17 +16,15 @@ from triomq.protocol.frame import encode_frame
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.memory import MemoryBudget
-from triomq.remoting.processor_table import FIRST, YIELDS, ProcessorTable
-from triomq.remoting.turn import (
-    BUSY_SECONDS,
-    BUSY_SLICE_BYTES,
-    LEAST_SLICE_SECONDS,
-    QUIET_SLICE_BYTES,
-    QUIET_SLICE_SECONDS,
-    SLICE_SHARE,
-    Turn,
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.scheduling.policy import (
+    BULK,
+    CONTENDED_SECONDS,
+    INTERACTIVE,
+    READ_AHEAD_BYTES,
+    READ_AHEAD_REQUESTS,
 )
-from triomq.remoting.waiting_requests import READ_AHEAD_BYTES, READ_AHEAD_REQUESTS
+from triomq.remoting.turn import Turn
 
 SEND, PULL = 10, 11
 SEND_SECONDS, PULL_SECONDS = 0.00002, 0.00005
@@ -40,8 +38,8 @@ class Bench:
         self.clock = clock
         self.turn = Turn()
         self.table = ProcessorTable()
-        self.table.register(SEND, self.process, order=FIRST)
-        self.table.register(PULL, self.process, order=YIELDS)
+        self.table.register(SEND, self.process, work=INTERACTIVE)
+        self.table.register(PULL, self.process, work=BULK)
         self.memory = MemoryBudget(1 << 30)
         self.pull_seconds = PULL_SECONDS
         self.response_bytes = 0
@@ -70,7 +68,7 @@ class Bench:
 
     def slice(self) -> None:
         """The turn that Turn.run takes next."""
-        self.turn.go_on()
+        self.turn.run_slice()
         self.turn.end()
 
     def count(self, code: int) -> int:
@@ -120,7 +118,7 @@ async def test_a_send_behind_pulls_of_its_own_connection_overtakes_them(bench: B
 
 async def test_without_sends_pulls_are_handled_at_once_up_to_a_slice(bench: Bench, mock_clock: MockClock) -> None:
     link = bench.connect()
-    fits = round(QUIET_SLICE_SECONDS / PULL_SECONDS)
+    fits = round(BULK.quota_seconds / PULL_SECONDS)
     bench.read((link, requests(PULL, 3 * fits)))
     assert fits <= len(bench.handled) <= fits + 2
     await trio.testing.wait_all_tasks_blocked()
@@ -130,7 +128,7 @@ async def test_without_sends_pulls_are_handled_at_once_up_to_a_slice(bench: Benc
 async def test_a_slice_is_a_part_of_the_time_that_sends_took(bench: Bench, mock_clock: MockClock) -> None:
     producers, consumer = bench.connect(), bench.connect()
     bench.read((producers, requests(SEND, 1)), (consumer, requests(PULL, 900)))
-    for count, share in ((100, SLICE_SHARE * 100 * SEND_SECONDS), (1, LEAST_SLICE_SECONDS)):
+    for count, share in ((100, BULK.share * 100 * SEND_SECONDS), (1, BULK.least_seconds)):
         bench.slice()
         before = bench.count(PULL)
         bench.read((producers, requests(SEND, count)))
@@ -142,11 +140,11 @@ async def test_a_slice_is_a_part_of_the_time_that_sends_took(bench: Bench, mock_
 async def test_a_while_after_the_last_send_pulls_need_not_wait_any_more(bench: Bench, mock_clock: MockClock) -> None:
     link = bench.connect()
     bench.read((link, requests(SEND, 1)))
-    bench.clock.jump(0.9 * BUSY_SECONDS)
+    bench.clock.jump(0.9 * CONTENDED_SECONDS)
     bench.read((link, requests(PULL, 2)))
     assert bench.count(PULL) == 1
     await trio.testing.wait_all_tasks_blocked()
-    bench.clock.jump(0.2 * BUSY_SECONDS)
+    bench.clock.jump(0.2 * CONTENDED_SECONDS)
     bench.read((link, requests(PULL, 2)))
     assert bench.count(PULL) == 4
 
@@ -174,7 +172,7 @@ async def test_a_pull_that_need_not_wait_is_a_slice(bench: Bench, mock_clock: Mo
     bench.read((consumer, requests(PULL, 900)))
     before = bench.count(PULL)
     bench.slice()
-    assert LEAST_SLICE_SECONDS <= (bench.count(PULL) - before) * PULL_SECONDS <= LEAST_SLICE_SECONDS + 2 * PULL_SECONDS
+    assert BULK.least_seconds <= (bench.count(PULL) - before) * PULL_SECONDS <= BULK.least_seconds + 2 * PULL_SECONDS
 
 
 async def test_a_socket_is_not_read_while_very_many_pulls_wait(bench: Bench, mock_clock: MockClock) -> None:
@@ -213,19 +211,19 @@ async def test_a_socket_is_not_read_while_long_pulls_wait(bench: Bench, mock_clo
 async def test_a_slice_while_sends_arrive_has_few_bytes_of_responses(bench: Bench, mock_clock: MockClock) -> None:
     """To send them takes time after the slice, so a slice that is short by the clock may still be long."""
     bench.pull_seconds = 0
-    bench.response_bytes = BUSY_SLICE_BYTES // 4
+    bench.response_bytes = BULK.contended_bytes // 4
     producers, consumers = bench.connect(), [bench.connect() for _ in range(3)]
     bench.read((producers, requests(SEND, 1)), *[(consumer, requests(PULL, 100)) for consumer in consumers])
     written = sum(len(consumer.written) for consumer in consumers)
     for _ in range(3):
         bench.slice()
         now = sum(len(consumer.written) for consumer in consumers)
-        assert BUSY_SLICE_BYTES // 2 < now - written <= BUSY_SLICE_BYTES
+        assert BULK.contended_bytes // 2 < now - written <= BULK.contended_bytes
         written = now
-    mock_clock.jump(2 * BUSY_SECONDS)
+    mock_clock.jump(2 * CONTENDED_SECONDS)
     bench.slice()
     now = sum(len(consumer.written) for consumer in consumers)
-    assert QUIET_SLICE_BYTES - BUSY_SLICE_BYTES < now - written <= QUIET_SLICE_BYTES
+    assert BULK.quota_bytes - BULK.contended_bytes < now - written <= BULK.quota_bytes
 
 
 @pytest.mark.parametrize("connections", [1, 3])
@@ -234,7 +232,7 @@ async def test_a_slice_while_sends_arrive_has_one_response_if_two_are_too_many_b
 ) -> None:
     """A producer waits until one long response is read, joined and sent, not two; and each consumer has its turn."""
     bench.pull_seconds = 0
-    bench.response_bytes = BUSY_SLICE_BYTES * 3 // 4
+    bench.response_bytes = BULK.contended_bytes * 3 // 4
     producer, consumers = bench.connect(), [bench.connect() for _ in range(connections)]
     bench.read((producer, requests(SEND, 1)))
     bench.read((producer, requests(SEND, 1)), *[(consumer, requests(PULL, 100)) for consumer in consumers])
@@ -246,7 +244,7 @@ async def test_a_slice_while_sends_arrive_has_one_response_if_two_are_too_many_b
 
 async def test_a_response_that_is_too_long_for_a_slice_is_a_slice(bench: Bench, mock_clock: MockClock) -> None:
     bench.pull_seconds = 0
-    bench.response_bytes = 2 * BUSY_SLICE_BYTES
+    bench.response_bytes = 2 * BULK.contended_bytes
     producer, consumer = bench.connect(), bench.connect()
     bench.read((producer, requests(SEND, 1)))
     bench.read((producer, requests(SEND, 1)), (consumer, requests(PULL, 4)))
@@ -257,13 +255,13 @@ async def test_a_response_that_is_too_long_for_a_slice_is_a_slice(bench: Bench, 
 
 async def test_what_the_last_slice_responded_does_not_shorten_the_next(bench: Bench, mock_clock: MockClock) -> None:
     bench.pull_seconds = 0
-    bench.response_bytes = BUSY_SLICE_BYTES * 3 // 4
+    bench.response_bytes = BULK.contended_bytes * 3 // 4
     producer, consumer = bench.connect(), bench.connect()
     bench.read((producer, requests(SEND, 1)))
     bench.read((producer, requests(SEND, 1)), (consumer, requests(PULL, 9)))
     bench.slice()
     assert bench.count(PULL) == 1
-    bench.response_bytes = BUSY_SLICE_BYTES // 16
+    bench.response_bytes = BULK.contended_bytes // 16
     bench.slice()
     assert bench.count(PULL) == 9
 
@@ -274,11 +272,11 @@ async def test_pulls_do_not_age_while_they_wait_for_their_slices(bench: Bench, m
     bench.read((link, requests(PULL, 900)))
     await trio.testing.wait_all_tasks_blocked()
     assert bench.count(PULL) == 900
-    assert max(bench.ages) < 2 * QUIET_SLICE_SECONDS
+    assert max(bench.ages) < 2 * BULK.quota_seconds
 
 
 async def test_a_turn_without_limit_has_no_slices(bench: Bench, mock_clock: MockClock) -> None:
     link = bench.connect()
-    bench.turn.limit_seconds = inf
+    bench.turn.scheduler.turn_seconds = inf
     bench.read((link, requests(SEND, 1) + requests(PULL, 900)))
     assert bench.count(PULL) == 900

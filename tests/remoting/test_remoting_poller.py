@@ -20,17 +20,17 @@ from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
-from triomq.remoting.poller import (
-    ACCEPT_BURST,
-    CALM_FOR_SECONDS,
-    CALM_READ_REQUESTS,
-    CALM_READ_SECONDS,
-    CALM_READS,
-    HASTY_SECONDS,
+from triomq.remoting.poller import ACCEPT_BURST, Poller
+from triomq.remoting.scheduling.policy import (
+    BULK_READ_SECONDS,
+    CONTENDED_SECONDS,
+    INTERACTIVE,
+    INTERACTIVE_READ_REQUESTS,
+    INTERACTIVE_READ_SECONDS,
+    INTERACTIVE_READS,
     TURNS_IN_A_ROW,
-    Poller,
 )
-from triomq.remoting.turn import LONG_TURN_SECONDS, Turn
+from triomq.remoting.turn import Turn
 
 pytestmark = pytest.mark.skipif(not poller_module.HAS_EPOLL, reason="epoll is not available here")
 
@@ -145,7 +145,7 @@ async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(nursery: tri
         bench.connection()[1].sendall(frame(b"%d" % number))
 
     def takes_long(*_: object) -> None:
-        now[0] += 0.4 * LONG_TURN_SECONDS
+        now[0] += 0.4 * INTERACTIVE.quota_seconds
 
     bench.handler.then = takes_long
     steps = StepsOf(lambda: len(bench.handler.handled))
@@ -163,7 +163,7 @@ async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(nursery: tri
 async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery) -> None:
     now = [64.0]
     bench = Bench(nursery, lambda: now[0])
-    bench.turn.limit_seconds = 0.5
+    bench.turn.scheduler.turn_seconds = 0.5
     for number in range(2):
         bench.connection()[1].sendall(frame(b"%d" % number))
 
@@ -177,27 +177,27 @@ async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery) -> No
 
 
 class Crowd:
-    """A calm client, and hasty ones that always have more to read, on a clock that requests move on."""
+    """An interactive client, and bulk ones that always have more to read, on a clock that requests move on."""
 
-    def __init__(self, nursery: trio.Nursery, hasty: int) -> None:
+    def __init__(self, nursery: trio.Nursery, bulk: int) -> None:
         self.now = [100.0]
         self.bench = bench = Bench(nursery, lambda: self.now[0])
-        self.hasty = [bench.connection()[1] for _ in range(hasty)]
-        self.calm = bench.connection()[1]
+        self.bulk = [bench.connection()[1] for _ in range(bulk)]
+        self.interactive = bench.connection()[1]
         self.asked = 0
-        bench.turn.limit_seconds = inf
+        bench.turn.scheduler.turn_seconds = inf
         bench.handler.then = self.takes
-        for _ in range(CALM_READS):
+        for _ in range(INTERACTIVE_READS):
             self.ask()
             self.turn()
-        for number, peer in enumerate(self.hasty):
+        for number, peer in enumerate(self.bulk):
             peer.sendall(frame(b"%d" % number * 1000) * 100)
 
     def takes(self, _: Connection, request: RemotingCommand) -> None:
-        self.now[0] += CALM_READ_SECONDS / 100 if request.body == b"calm" else HASTY_SECONDS / 20
+        self.now[0] += INTERACTIVE_READ_SECONDS / 100 if request.body == b"interactive" else BULK_READ_SECONDS / 20
 
     def ask(self) -> None:
-        self.calm.sendall(frame(b"calm"))
+        self.interactive.sendall(frame(b"interactive"))
 
     def turn(self) -> list[bytes]:
         """Return what the next turn handles."""
@@ -208,61 +208,64 @@ class Crowd:
     def slice(self) -> list[bytes]:
         """Return what the next slice handles: of requests that wait in their connections."""
         before = len(self.bench.handler.handled)
-        self.bench.turn.go_on()
+        self.bench.turn.run_slice()
         self.bench.turn.end()
         return self.bench.handler.bodies[before:]
 
+    def is_interactive_waiting(self) -> bool:
+        return self.bench.turn.scheduler.is_interactive_waiting(self.now[0])
+
     def ask_meanwhile(self) -> None:
-        """Let the calm client ask while the next request of another one is handled."""
+        """Let the interactive client ask while the next request of another one is handled."""
 
         def takes(connection: Connection, request: RemotingCommand) -> None:
             self.takes(connection, request)
-            if request.body != b"calm":
+            if request.body != b"interactive":
                 self.ask()
                 self.bench.handler.then = self.takes
 
         self.bench.handler.then = takes
 
 
-async def test_beside_a_calm_client_the_others_are_read_later_and_for_a_short_time(nursery: trio.Nursery) -> None:
+async def test_beside_an_interactive_client_others_are_read_later_and_for_a_short_time(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 5)
     for _ in range(10):
         crowd.ask()
         began = crowd.now[0]
         handled = crowd.turn()
-        assert handled[0] == b"calm"
+        assert handled[0] == b"interactive"
         assert len(handled) - 1 <= 20 + 1
-        assert crowd.now[0] - began < 1.1 * HASTY_SECONDS
+        assert crowd.now[0] - began < 1.1 * BULK_READ_SECONDS
         assert len(handled) > 1 or crowd.slice()
-    seen = {body[:1] for body in crowd.bench.handler.bodies if body != b"calm"}
+    seen = {body[:1] for body in crowd.bench.handler.bodies if body != b"interactive"}
     assert seen == {b"0", b"1", b"2", b"3", b"4"}, "they take turns"
 
 
-async def test_a_calm_client_that_asks_meanwhile_ends_the_reading_of_the_others(nursery: trio.Nursery) -> None:
+async def test_an_interactive_client_that_asks_meanwhile_ends_the_reading_of_the_others(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 3)
     crowd.ask()
     crowd.ask_meanwhile()
-    assert [body[:1] for body in crowd.turn()] == [b"c", b"0"]
+    assert [body[:1] for body in crowd.turn()] == [b"i", b"0"]
     crowd.slice()
-    assert crowd.turn()[0] == b"calm"
+    assert crowd.turn()[0] == b"interactive"
 
 
-async def test_the_others_have_their_share_although_a_calm_client_asks_again(nursery: trio.Nursery) -> None:
-    """A calm request of 18 time units: a quarter is 4.5, so the others have five."""
+async def test_the_others_have_their_share_although_an_interactive_client_asks_again(nursery: trio.Nursery) -> None:
+    """An interactive request of 18 time units: a quarter is 4.5, so the others have five."""
     crowd = Crowd(nursery, 3)
 
     def takes(_: Connection, request: RemotingCommand) -> None:
-        crowd.now[0] += HASTY_SECONDS * (0.9 if request.body == b"calm" else 0.05)
-        if request.body == b"calm":
+        crowd.now[0] += BULK_READ_SECONDS * (0.9 if request.body == b"interactive" else 0.05)
+        if request.body == b"interactive":
             crowd.ask()
 
     crowd.ask()
     crowd.bench.handler.then = takes
-    assert [body[:1] for body in crowd.turn()] == [b"c"] + [b"0"] * 5
+    assert [body[:1] for body in crowd.turn()] == [b"i"] + [b"0"] * 5
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_a_calm_client_that_asks_meanwhile_ends_a_slice(asks: bool, nursery: trio.Nursery) -> None:
+async def test_an_interactive_client_that_asks_meanwhile_ends_a_slice(asks: bool, nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 0)
     crowd.ask()
     crowd.bench.connection()[1].sendall(frame(b"h") * 100)
@@ -271,63 +274,62 @@ async def test_a_calm_client_that_asks_meanwhile_ends_a_slice(asks: bool, nurser
         crowd.ask_meanwhile()
     handled = len(crowd.slice())
     assert handled < 12 if asks else handled > 70
-    assert crowd.turn() == [b"calm"] * asks
+    assert crowd.turn() == [b"interactive"] * asks
 
 
-async def test_a_calm_client_that_is_paused_or_gone_is_waited_for_by_nobody(nursery: trio.Nursery) -> None:
+async def test_an_interactive_client_that_is_paused_or_gone_is_waited_for_by_nobody(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 1)
-    poller = crowd.bench.poller
-    assert not poller.is_calm_waiting()
+    poller, waiting = crowd.bench.poller, crowd.is_interactive_waiting
+    assert not waiting()
     crowd.ask()
-    assert poller.is_calm_waiting()
-    calm = next(each for each in poller._transports.values() if each.is_calm)
-    calm.pause_reading()
-    assert not poller.is_calm_waiting()
-    calm.resume_reading()
-    assert poller.is_calm_waiting()
-    crowd.now[0] += CALM_FOR_SECONDS
-    crowd.bench.turn.look()
-    assert not poller.is_calm_waiting(), "none has asked for so long"
+    assert waiting()
+    interactive = next(each for each in poller._transports.values() if each.client.is_interactive)
+    interactive.pause_reading()
+    assert not waiting()
+    interactive.resume_reading()
+    assert waiting()
+    crowd.now[0] += CONTENDED_SECONDS
+    assert not waiting(), "none has asked for so long"
     crowd.turn()
     crowd.ask()
-    assert poller.is_calm_waiting()
-    calm.connection.close("gone")
-    assert not poller.is_calm_waiting()
+    assert waiting()
+    interactive.connection.close("gone")
+    assert not waiting()
 
 
 async def test_who_asks_for_much_is_not_watched_any_more(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 0)
-    crowd.calm.sendall(frame(b"calm") * (CALM_READ_REQUESTS + 1))
+    crowd.interactive.sendall(frame(b"interactive") * (INTERACTIVE_READ_REQUESTS + 1))
     crowd.turn()
     crowd.ask()
-    assert not crowd.bench.poller.is_calm_waiting()
+    assert not crowd.is_interactive_waiting()
 
 
-async def test_without_calm_clients_all_are_read_in_whole(nursery: trio.Nursery) -> None:
+async def test_without_interactive_clients_all_are_read_in_whole(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 3)
-    crowd.now[0] += CALM_FOR_SECONDS
+    crowd.now[0] += CONTENDED_SECONDS
     assert len(crowd.turn()) == 300
 
 
-async def test_a_client_with_many_requests_in_each_read_is_not_calm(nursery: trio.Nursery) -> None:
+async def test_a_client_with_many_requests_in_each_read_is_not_interactive(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 3)
-    crowd.now[0] += CALM_FOR_SECONDS
+    crowd.now[0] += CONTENDED_SECONDS
     crowd.turn()
-    for requests, is_calm in ((CALM_READ_REQUESTS + 1, False), (CALM_READ_REQUESTS, True)):
-        for _ in range(CALM_READS):
-            crowd.calm.sendall(frame(b"calm") * requests)
+    for requests, is_interactive in ((INTERACTIVE_READ_REQUESTS + 1, False), (INTERACTIVE_READ_REQUESTS, True)):
+        for _ in range(INTERACTIVE_READS):
+            crowd.interactive.sendall(frame(b"interactive") * requests)
             assert len(crowd.turn()) == requests
-        for peer in crowd.hasty:
+        for peer in crowd.bulk:
             peer.sendall(frame(b"l" * 1000) * 100)
-        assert (len(crowd.turn()) < 300) is is_calm
+        assert (len(crowd.turn()) < 300) is is_interactive
 
 
-async def test_who_becomes_paused_while_it_waits_for_the_calm_is_not_read(nursery: trio.Nursery) -> None:
+async def test_who_becomes_paused_while_it_waits_for_interactive_ones_is_not_read(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 3)
     crowd.turn()
-    for fd in crowd.bench.poller._hasty:
+    for fd in crowd.bench.poller._bulk:
         crowd.bench.poller._transports[fd].pause_reading()
-    waited = set(crowd.bench.poller._hasty)
+    waited = set(crowd.bench.poller._bulk)
     assert waited
     handled = crowd.turn()
     assert len({body[:1] for body in handled}) <= 3 - len(waited)

@@ -1,22 +1,34 @@
-"""Steps of tasks beside a client that goes first."""
+"""Steps of tasks beside an interactive client."""
 
 from __future__ import annotations
 
 import pytest
 import trio
 
+from triomq.remoting.scheduling.policy import INTERACTIVE_READS
+from triomq.remoting.scheduling.scheduler import Client, Scheduler
 from triomq.remoting.step_line import StepLine
 
 
-@pytest.mark.parametrize("is_awaited", [False, True])
-async def test_a_pass_has_one_step_while_somebody_waits_who_goes_first(is_awaited: bool) -> None:
-    line = StepLine(lambda: 0.0, lambda: is_awaited)
+def beside_a_client(*, is_waiting: bool) -> Scheduler:
+    """Return a scheduler that has an interactive client."""
+    scheduler, client = Scheduler(), Client()
+    for _ in range(INTERACTIVE_READS):
+        client.was_read(1, 0.0, has_more=False)
+    scheduler.was_read(client, 0.0)
+    scheduler.ask(lambda: is_waiting)
+    return scheduler
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_a_pass_has_one_step_while_an_interactive_client_waits(is_waiting: bool) -> None:
+    line = StepLine(beside_a_client(is_waiting=is_waiting), lambda: 0.0)
     assert line.has_time_now(), "each pass has one step"
-    assert line.has_time_now() is not is_awaited
+    assert line.has_time_now() is not is_waiting
 
 
-async def test_tasks_go_on_while_somebody_waits_all_the_time() -> None:
-    line = StepLine(lambda: 0.0, lambda: True)
+async def test_tasks_go_on_while_an_interactive_client_waits_all_the_time() -> None:
+    line = StepLine(beside_a_client(is_waiting=True), lambda: 0.0)
     done = []
 
     async def task(number: int) -> None:

@@ -14,8 +14,9 @@ from triomq.remoting import poller as poller_module
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_tasks import MAX_TASKS
-from triomq.remoting.poller import CALM_READS
 from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.scheduling.policy import INTERACTIVE_READS
+from triomq.remoting.scheduling.scheduler import Client, Scheduler
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.step_line import next_step
 from triomq.remoting.turn import Turn
@@ -26,7 +27,7 @@ PLAIN, STEPPED = 10, 11
 
 
 class Server:
-    """A server with a calm client and one whose request walks on, in steps, once `goes_on` is set."""
+    """A server with an interactive client and one whose request walks on, in steps, once `goes_on` is set."""
 
     def __init__(self) -> None:
         self.turn = Turn()
@@ -57,48 +58,51 @@ class Server:
 async def test_steps_that_are_taken_after_the_end_of_the_poller_do_not_fail_a_stop(
     mock_clock: MockClock, drains: bool
 ) -> None:
-    """The clock stands, so the calm client counts as one that may ask again. One task more than run at once: its first
-    step is taken outside of its processor, where an error ends the server."""
+    """The clock stands, so the interactive client counts as one that may ask again. One task more than run at once: its
+    first step is taken outside of its processor, where an error ends the server."""
     served = Server()
     async with trio.open_nursery() as nursery:
         await nursery.start(served.server.serve)
-        async with await served.connect() as calm, await served.connect() as busy:
+        async with await served.connect() as interactive, await served.connect() as busy:
             await busy.send_all(encode_frame(new_request(STEPPED)) * (MAX_TASKS + 1))
-            for _ in range(CALM_READS + 1):
-                await calm.send_all(encode_frame(new_request(PLAIN)))
-                await calm.receive_some(4096)
+            for _ in range(INTERACTIVE_READS + 1):
+                await interactive.send_all(encode_frame(new_request(PLAIN)))
+                await interactive.receive_some(4096)
             await trio.testing.wait_all_tasks_blocked()
             if drains:
                 await served.server.drain(0)
             nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await trio.testing.wait_all_tasks_blocked()
-                assert await calm.receive_some(1) == b"", "the poller has ended"
+                assert await interactive.receive_some(1) == b"", "the poller has ended"
                 served.goes_on.set()
     assert served.finished == MAX_TASKS + 1
-    assert not served.turn.is_awaited()
+    assert not served.turn.scheduler.is_interactive_waiting(trio.current_time())
 
 
-async def test_nobody_asks_a_poller_that_has_ended_whether_a_calm_client_waits(nursery: trio.Nursery) -> None:
+async def test_nobody_asks_a_poller_that_has_ended_whether_an_interactive_client_waits(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 0)
     crowd.ask()
-    assert crowd.bench.turn.is_awaited()
+    assert crowd.is_interactive_waiting()
     async with trio.open_nursery() as serving:
         serving.start_soon(crowd.bench.poller.run)
         serving.cancel_scope.cancel()
-    assert not crowd.bench.turn.is_awaited()
+    assert not crowd.is_interactive_waiting()
 
 
-async def test_each_of_those_who_go_first_can_end_that_for_itself() -> None:
-    turn, asked = Turn(), list[str]()
+async def test_each_of_those_who_are_asked_can_end_that_for_itself() -> None:
+    scheduler, client, asked = Scheduler(), Client(), list[str]()
+    for _ in range(INTERACTIVE_READS):
+        client.was_read(1, 0.0, has_more=False)
+    scheduler.was_read(client, 0.0)
 
     def waits(name: str) -> bool:
         asked.append(name)
         return False
 
-    ends = [turn.goes_first(lambda name=name: waits(name)) for name in ("a", "b", "c")]  # type: ignore[misc]
+    ends = [scheduler.ask(lambda name=name: waits(name)) for name in ("a", "b", "c")]  # type: ignore[misc]
     ends[1]()
-    assert not turn.is_awaited()
+    assert not scheduler.is_interactive_waiting(0.0)
     assert asked == ["a", "c"]
 
 

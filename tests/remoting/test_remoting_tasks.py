@@ -18,8 +18,10 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.connection_tasks import MAX_TASKS
 from triomq.remoting.processor_table import Pool, ProcessorTable
+from triomq.remoting.scheduling.policy import BACKGROUND
+from triomq.remoting.scheduling.scheduler import Scheduler
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.step_line import PASS_SECONDS, StepLine, line_of_task, next_step, next_step_of_many
+from triomq.remoting.step_line import StepLine, line_of_task, next_step, next_step_of_many
 from triomq.remoting.turn import Turn
 
 WAITS = 2
@@ -180,7 +182,7 @@ class Clock:
 
 async def test_the_steps_of_one_pass_of_the_loop_have_a_time(nursery: trio.Nursery) -> None:
     clock = Clock()
-    line = StepLine(clock)
+    line = StepLine(Scheduler(), clock)
     steps = [0]
 
     async def task(owner: int) -> None:
@@ -188,7 +190,7 @@ async def test_the_steps_of_one_pass_of_the_loop_have_a_time(nursery: trio.Nurse
         await line.wait(owner)
         for _ in range(3):
             steps[-1] += 1
-            clock.now += 0.6 * PASS_SECONDS
+            clock.now += 0.6 * BACKGROUND.quota_seconds
             await next_step()
 
     async def passes() -> None:
@@ -210,7 +212,7 @@ async def test_short_parts_share_a_pass_until_its_time_is_over_or_another_waits(
     nursery: trio.Nursery, tasks: int
 ) -> None:
     clock = Clock()
-    line = StepLine(clock)
+    line = StepLine(Scheduler(), clock)
     parts: list[list[int]] = [[]]
 
     async def task(owner: int) -> None:
@@ -218,7 +220,7 @@ async def test_short_parts_share_a_pass_until_its_time_is_over_or_another_waits(
         await line.wait(owner)
         for _ in range(60):
             parts[-1].append(owner)
-            clock.now += 0.24 * PASS_SECONDS
+            clock.now += 0.24 * BACKGROUND.quota_seconds
             await next_step_of_many()
 
     async def passes() -> None:
@@ -240,10 +242,10 @@ async def test_short_parts_share_a_pass_until_its_time_is_over_or_another_waits(
     assert tasks == 1 or sorted(order[:60]) != [order[0]] * 60, "the other one need not wait until all is done"
 
 
-@pytest.mark.parametrize("seconds", [0.0, 2 * PASS_SECONDS])
+@pytest.mark.parametrize("seconds", [0.0, 2 * BACKGROUND.quota_seconds])
 async def test_connections_take_their_steps_in_turns(nursery: trio.Nursery, seconds: float) -> None:
     clock = Clock()
-    line = StepLine(clock)
+    line = StepLine(Scheduler(), clock)
     order: list[str] = []
 
     async def task(owner: str) -> None:
@@ -253,7 +255,7 @@ async def test_connections_take_their_steps_in_turns(nursery: trio.Nursery, seco
 
     clock.now, line_is_taken = 1.0, line.wait("first")
     await line_is_taken
-    clock.now += 2 * PASS_SECONDS  # this pass is over
+    clock.now += 2 * BACKGROUND.quota_seconds  # this pass is over
     async with trio.open_nursery() as tasks:
         for _ in range(500):
             tasks.start_soon(task, "many")
@@ -266,16 +268,16 @@ async def test_connections_take_their_steps_in_turns(nursery: trio.Nursery, seco
 
 
 async def test_a_task_that_finds_the_line_free_begins_at_once() -> None:
-    line = StepLine(Clock())
+    line = StepLine(Scheduler(), Clock())
     with trio.testing.assert_no_checkpoints():
         await line.wait("owner")
 
 
 async def test_nobody_waits_for_a_line_that_has_ended(autojump_clock: MockClock) -> None:
     clock = Clock()
-    line = StepLine(clock)
+    line = StepLine(Scheduler(), clock)
     await line.wait("first")
-    clock.now += 2 * PASS_SECONDS
+    clock.now += 2 * BACKGROUND.quota_seconds
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             for _ in range(100):

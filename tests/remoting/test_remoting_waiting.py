@@ -16,7 +16,8 @@ from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
-from triomq.remoting.turn import LONG_TURN_SECONDS, Turn
+from triomq.remoting.scheduling.policy import INTERACTIVE
+from triomq.remoting.turn import Turn
 
 HERE = HostPort("127.0.0.1", 1)
 HIGH_BYTES, LOW_BYTES = 1000, 300
@@ -161,7 +162,7 @@ async def test_a_peer_that_takes_its_responses_gets_all_of_them(
 async def test_the_time_limit_of_a_turn_holds_within_one_read(bench: Bench, autojump_clock: MockClock) -> None:
     """Between the turns everybody else runs: here a second connection, whose request comes in the middle."""
     greedy, other = bench.connect(), bench.connect()
-    bench.then = lambda: autojump_clock.jump(0.4 * LONG_TURN_SECONDS)
+    bench.then = lambda: autojump_clock.jump(0.4 * INTERACTIVE.quota_seconds)
     bench.nursery.start_soon(bench.turn.run)
     bench.read((greedy, requests(8)))
     assert [opaque for _, opaque in bench.handled] == [0, 1, 2]
@@ -175,11 +176,11 @@ async def test_the_time_limit_of_a_turn_holds_within_one_read(bench: Bench, auto
 
 async def test_a_request_keeps_its_age_while_the_turns_before_it_last(bench: Bench, autojump_clock: MockClock) -> None:
     link = bench.connect()
-    bench.then = lambda: autojump_clock.jump(2 * LONG_TURN_SECONDS)
+    bench.then = lambda: autojump_clock.jump(2 * INTERACTIVE.quota_seconds)
     bench.nursery.start_soon(bench.turn.run)
     bench.read((link, requests(4)))
     await trio.testing.wait_all_tasks_blocked()
-    assert bench.ages == pytest.approx([0, *(2 * LONG_TURN_SECONDS * number for number in (1, 2, 3))])
+    assert bench.ages == pytest.approx([0, *(2 * INTERACTIVE.quota_seconds * number for number in (1, 2, 3))])
 
 
 async def test_a_request_does_not_age_while_its_own_peer_takes_nothing(
@@ -199,7 +200,7 @@ async def test_a_request_does_not_age_while_its_own_peer_takes_nothing(
 
 async def test_connections_whose_requests_wait_take_turns(bench: Bench, autojump_clock: MockClock) -> None:
     links = [bench.connect() for _ in range(3)]
-    bench.then = lambda: autojump_clock.jump(2 * LONG_TURN_SECONDS)
+    bench.then = lambda: autojump_clock.jump(2 * INTERACTIVE.quota_seconds)
     bench.nursery.start_soon(bench.turn.run)
     for link in links:
         bench.read((link, requests(4)))
@@ -209,7 +210,7 @@ async def test_connections_whose_requests_wait_take_turns(bench: Bench, autojump
 
 async def test_responses_of_the_peer_do_not_wait_behind_its_requests(bench: Bench, autojump_clock: MockClock) -> None:
     link = bench.connect()
-    bench.then = lambda: autojump_clock.jump(2 * LONG_TURN_SECONDS)
+    bench.then = lambda: autojump_clock.jump(2 * INTERACTIVE.quota_seconds)
     got: list[RemotingCommand] = []
 
     async def ask() -> None:
@@ -227,7 +228,7 @@ async def test_responses_of_the_peer_do_not_wait_behind_its_requests(bench: Benc
 
 async def test_nothing_of_a_closed_connection_is_handled(bench: Bench, autojump_clock: MockClock) -> None:
     link = bench.connect()
-    bench.then = lambda: autojump_clock.jump(2 * LONG_TURN_SECONDS)
+    bench.then = lambda: autojump_clock.jump(2 * INTERACTIVE.quota_seconds)
     bench.read((link, requests(4)))
     link.connection.close("enough")
     link.connection.postpone(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
@@ -238,7 +239,7 @@ async def test_nothing_of_a_closed_connection_is_handled(bench: Bench, autojump_
 
 async def test_a_malformed_frame_closes_after_the_requests_that_wait(bench: Bench, autojump_clock: MockClock) -> None:
     link = bench.connect()
-    bench.then = lambda: autojump_clock.jump(2 * LONG_TURN_SECONDS)
+    bench.then = lambda: autojump_clock.jump(2 * INTERACTIVE.quota_seconds)
     bench.nursery.start_soon(bench.turn.run)
     bench.read((link, requests(3) + b"\xff" * 8))
     await trio.testing.wait_all_tasks_blocked()
@@ -273,7 +274,7 @@ async def test_an_answer_must_wait_when_the_turn_is_over(bench: Bench, autojump_
     link = bench.connect()
     bench.turn.begin()
     assert not link.connection.must_wait()
-    autojump_clock.jump(1.01 * LONG_TURN_SECONDS)
+    autojump_clock.jump(1.01 * INTERACTIVE.quota_seconds)
     assert link.connection.must_wait()
     bench.turn.end()
     assert not link.connection.must_wait()
