@@ -9,8 +9,8 @@
     ordered     `async for` over an ordered consumer
     listen      push consumer with a listener: `async def`, in `triomq.blocking` a plain function
 
-The best of the rounds is shown; rounds of the three alternate, so that other load reaches them alike. What counts is
-the ratio to trio.
+The best of the rounds is shown, and the median of the ratios to trio, which is what counts. The three alternate in
+every round, so that other load reaches them alike.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import asyncio
 import itertools
 import json
 import os
+import statistics
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -202,12 +203,11 @@ def main() -> None:
     with ProcessCluster() as cluster:
         load = Load(cluster.name_server, options.messages, options.seconds)
         for way in options.only.split(","):
-            best = dict.fromkeys(MODULES, 0.0)
-            for _ in range(options.rounds):
-                for facade in MODULES:
-                    best[facade] = max(best[facade], measure(load, facade, way))
-            rows.append({"way": way, **{facade: round(rate) for facade, rate in best.items()}})
-            shares = "  ".join(f"{facade} {rate:>8.0f}/s ({rate / best['trio']:.2f})" for facade, rate in best.items())
+            rounds = [{facade: measure(load, facade, way) for facade in MODULES} for _ in range(options.rounds)]
+            best = {facade: max(rates[facade] for rates in rounds) for facade in MODULES}
+            ratios = {one: statistics.median(rates[one] / rates["trio"] for rates in rounds) for one in MODULES}
+            rows.append({"way": way, **{facade: round(rate) for facade, rate in best.items()}, "ratios": ratios})
+            shares = "  ".join(f"{facade} {rate:>8.0f}/s ({ratios[facade]:.2f})" for facade, rate in best.items())
             print(f"{way:<8} {shares}", flush=True)
     if options.json:
         print(json.dumps(rows))

@@ -65,7 +65,7 @@ class Delivery(ProcessBound, Generic[V]):
 
     _instead = "pass on its message, and settle the delivery here"
 
-    __slots__ = ("_settler", "assigned", "began", "context", "holder", "message", "span")
+    __slots__ = ("_settler", "assigned", "began", "context", "holder", "is_withdrawn", "message", "span")
 
     def __init__(self, message: MessageExt[V], settler: Settler, assigned: AssignedQueue | None = None) -> None:
         self.message = message
@@ -73,6 +73,8 @@ class Delivery(ProcessBound, Generic[V]):
         self.began: float | None = None
         self.context: ConsumeContext | None = None
         self.holder: Holder | None = None
+        self.is_withdrawn = False
+        """Whether nobody waits any more for the message of an ordered queue to be settled."""
         self.span = NO_PROCESS_SPAN
         """What a loop over the messages enters while it has this one."""
         self._settler: Settler | None = settler
@@ -102,7 +104,7 @@ class Delivery(ProcessBound, Generic[V]):
     @property
     def is_lost(self) -> bool:
         """Whether the queue of the message is another member's by now, or was reset."""
-        return self.assigned is not None and self.assigned.window.dropped
+        return self.is_withdrawn or (self.assigned is not None and self.assigned.window.dropped)
 
     def abandon(self) -> None:
         """End the span of a message that a loop has left and nobody settles: the consumer closes."""

@@ -153,7 +153,16 @@ class Receiver(Generic[T]):
                 received.ahead = claimed
             else:
                 await self._keep_fitting(received, claimed)
+        else:
+            received.ahead = self._take_share(MOST_AT_ONCE - 1, others())
         return received
+
+    def _take_share(self, at_most: int, others: int) -> list[Delivery[T]]:
+        """Return messages of further ordered queues, one of each: the next one of a queue comes when this is settled.
+        A share, as `ConcurrentConsuming.claim_share` does."""
+        offered = self._deliveries_out.statistics().tasks_waiting_send
+        share = min(at_most, max(0, offered - others) // (1 + others))
+        return [self._deliveries_out.receive_nowait() for _ in range(share)]
 
     async def _keep_fitting(self, received: Received[T], claimed: list[Delivery[T]]) -> None:
         for at, delivery in enumerate(claimed):
@@ -180,7 +189,11 @@ class Receiver(Generic[T]):
                     consuming.offer(delivery)
                 else:
                     await self._deliveries_in.send(delivery)
-                await offered.wait()
+                try:
+                    await offered.wait()
+                except trio.Cancelled:
+                    delivery.is_withdrawn = True
+                    raise
                 refused = offered.refused
 
     def _take_nowait(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T] | None:

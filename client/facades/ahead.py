@@ -41,7 +41,8 @@ class Ahead(Generic[T]):
                 delivery = self._waiting[0]
                 is_lost = delivery.is_lost
                 if not is_lost:
-                    portal.put(delivery.begin)
+                    if delivery.assigned is not None:  # else it has begun, see `OfferedMessage`
+                        portal.put(delivery.begin)
                     self._unsettled.add(delivery)
                 self._waiting.popleft()
             if not is_lost:

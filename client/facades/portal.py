@@ -16,11 +16,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import trio
+from outcome import Value
 
 from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.inbox import Inbox
@@ -29,6 +30,10 @@ from triomq.client.instance.inherited import INHERITED
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+MOST_IDLE = 64
+"""Bound of the tasks that wait for further calls to make."""
 
 
 class _LeftByError(Exception):
@@ -59,6 +64,7 @@ class Portal:
         self._inbox: Inbox | None = None
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
+        self._idle: list[trio.lowlevel.Task] = []
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="triomq-client", daemon=True)
 
@@ -77,7 +83,7 @@ class Portal:
     def begin(self, call: PortalCall[Any]) -> None:
         """Have a call made. Raises ClientClosed."""
         # The call sees the context variables of its caller, the current span among them.
-        self._put_from_outside(partial(copy_context().run, self._spawn, call))
+        self._put_from_outside(partial(self._make, call, copy_context()))
 
     def _put_from_outside(self, call: Callable[[], object]) -> None:
         if threading.current_thread() is self._thread:
@@ -187,12 +193,35 @@ class Portal:
             await self._stop.wait()
             nursery.cancel_scope.cancel()
 
-    def _spawn(self, call: PortalCall[Any]) -> None:
+    def _make(self, call: PortalCall[Any], context: Context) -> None:
+        if self._idle:
+            task = self._idle.pop()
+            task.context = context
+            trio.lowlevel.reschedule(task, Value(call))
+            return
         assert self._nursery is not None
         try:
-            self._nursery.start_soon(call.run)
+            context.run(self._nursery.start_soon, self._work, call)
         except RuntimeError:  # the nursery is closed
             call.refuse(ClientClosed("the client's thread has ended"))
+
+    async def _work(self, call: PortalCall[Any]) -> None:
+        """Make calls, one after the other: to start a task for each would cost more than most calls do. `_make` gives
+        the task the context of each call."""
+        task = trio.lowlevel.current_task()
+
+        def leave(_: Any) -> trio.lowlevel.Abort:
+            self._idle.remove(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        while True:
+            await call.run()
+            if len(self._idle) >= MOST_IDLE:
+                return
+            del call  # with its result
+            task.context = Context()
+            self._idle.append(task)
+            call = await trio.lowlevel.wait_task_rescheduled(leave)
 
 
 async def wait_future(future: Future[T]) -> T:
