@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import trio
-from outcome import Value
 
 from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.inbox import Inbox
@@ -65,6 +64,7 @@ class Portal:
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._idle: list[trio.lowlevel.Task] = []
+        self._given: dict[trio.lowlevel.Task, PortalCall[Any]] = {}
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="triomq-client", daemon=True)
 
@@ -197,7 +197,8 @@ class Portal:
         if self._idle:
             task = self._idle.pop()
             task.context = context
-            trio.lowlevel.reschedule(task, Value(call))
+            self._given[task] = call
+            trio.lowlevel.reschedule(task)
             return
         assert self._nursery is not None
         try:
@@ -221,7 +222,8 @@ class Portal:
             del call  # with its result
             task.context = Context()
             self._idle.append(task)
-            call = await trio.lowlevel.wait_task_rescheduled(leave)
+            await trio.lowlevel.wait_task_rescheduled(leave)
+            call = self._given.pop(task)
 
 
 async def wait_future(future: Future[T]) -> T:
