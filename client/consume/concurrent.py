@@ -1,11 +1,13 @@
 """Consuming in any order, any number of messages at once (RocketMQ: ConsumeMessageConcurrentlyService).
 
-Pulled messages wait in runs, in the order in which they arrived. They leave in one of two ways, and the first task that
-asks decides which:
+Pulled messages wait in runs, in the order in which they arrived. They leave in one of three ways, and
+the first task that asks decides which:
 
     workers    tasks that call the listener. A worker continues with the next messages without a pause as long as the
                listener does not wait for anything; the moment it does, another worker wakes up. So a listener that only
                computes costs no task switch, and one that waits has `concurrency` calls at once.
+    elsewhere  a facade calls the listener in the application's threads: `concurrency` calls at once, without a worker
+               for each, because a task that waits for another thread costs more than its call (Elsewhere).
     take       the application's own tasks take single messages (`async for`, `receive`), and settle them.
 
 Bounds: the windows of the queues limit what waits here (pull_loop.py), and `submit` waits above
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import trio
 
@@ -52,6 +55,17 @@ class _Run:
         self.at = 0
 
 
+class Elsewhere(Protocol):
+    """Calls the listener in other threads. Used in the consumer's thread."""
+
+    def start(self, delivery: Delivery, finish: Callable[[Delivery, Verdict], None]) -> None:
+        """Have the listener called, and after that `finish` in the consumer's thread."""
+
+    async def stop(self) -> None:
+        """Cancel the calls that run, or wait for those that cannot be cancelled: the consumer closes. None of them
+        finishes."""
+
+
 class ConcurrentConsuming(Consuming):
     """Consuming in any order; see the module's docstring."""
 
@@ -76,6 +90,8 @@ class ConcurrentConsuming(Consuming):
         self._idle = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._listening = trio.Event()
+        self._elsewhere: Elsewhere | None = None
+        self._calls_elsewhere = 0
         self._since_checkpoint = 0
 
     def start(self) -> None:
@@ -83,8 +99,9 @@ class ConcurrentConsuming(Consuming):
         self._owner.start_soon(self._run_workers)
         self._owner.start_soon(self._expire)
 
-    def listen(self) -> None:
-        """Start the workers: there is a listener now."""
+    def listen(self, elsewhere: Elsewhere | None = None) -> None:
+        """Start the workers, or have the listener called elsewhere: there is one now."""
+        self._elsewhere = elsewhere
         self._listening.set()
 
     async def submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
@@ -135,6 +152,8 @@ class ConcurrentConsuming(Consuming):
 
     async def _run_workers(self) -> None:
         await self._listening.wait()
+        if self._elsewhere is not None:
+            await self._call_elsewhere(self._elsewhere)
         for _ in range(self._rules.concurrency):
             self._owner.start_soon(self._work)
 
@@ -204,6 +223,30 @@ class ConcurrentConsuming(Consuming):
         if not assigned.dropped:
             await self.submit(assigned, messages)
 
+    # Calls in other threads.
+
+    async def _call_elsewhere(self, elsewhere: Elsewhere) -> None:
+        try:
+            while True:
+                delivery = None if self._calls_elsewhere >= self._rules.concurrency else self._claim()
+                if delivery is None:
+                    await self._idle.park()
+                    continue
+                self.begin(delivery)
+                if self._owner.payloads is not None and not await self._owner.payloads.fits(delivery):
+                    await trio.lowlevel.checkpoint()
+                    continue
+                self._calls_elsewhere += 1
+                elsewhere.start(delivery, self._finish_elsewhere)
+        finally:
+            with trio.CancelScope(shield=True):
+                await elsewhere.stop()
+
+    def _finish_elsewhere(self, delivery: Delivery, verdict: Verdict) -> None:
+        self._calls_elsewhere -= 1
+        self._settle(delivery, verdict)
+        self._wake_one()
+
     # The application's own tasks.
 
     def take_nowait(self) -> Delivery | None:
@@ -260,24 +303,25 @@ class ConcurrentConsuming(Consuming):
 
     def settled(self, delivery: Delivery, error: RetryLater | None) -> None:
         assigned = delivery.assigned
+        if error is None and assigned is not None and assigned.window.dropped:
+            log.warning(
+                "acknowledged too late: the queue is another member's now, which gets the message again",
+                group=self._owner.group,
+                queue=str(assigned.queue),
+                id=delivery.message.msg_id,
+            )
+        self._settle(delivery, OK if error is None else Verdict(error=error))
+
+    def _settle(self, delivery: Delivery, verdict: Verdict) -> None:
+        assigned = delivery.assigned
         assert assigned is not None
         self.begin(delivery)
         assert delivery.began is not None
-        verdict = OK if error is None else Verdict(error=error)
         delivery.span.end(*verdict.failure)
         self._after(assigned.queue, 1, verdict, delivery.began, delivery.context)
-        if error is None:
+        if verdict.ok:
             assigned.busy -= 1
-            if assigned.window.dropped:
-                log.warning(
-                    "acknowledged too late: the queue is another member's now, which gets the message again",
-                    group=self._owner.group,
-                    queue=str(assigned.queue),
-                    id=delivery.message.msg_id,
-                )
-                assigned.notify()
-            else:
-                self._settled(assigned, assigned.window.remove((delivery.message,)))
+            self._settled(assigned, assigned.window.remove((delivery.message,)))
         else:
             self._owner.start_soon(self._finish_refused, assigned, delivery.message, verdict)
 

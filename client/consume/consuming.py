@@ -116,6 +116,19 @@ OK = Verdict()
 """The usual outcome: the listener returned None."""
 
 
+def log_raised(error: Exception, group: str, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
+    """Log what a listener raised, unless it only asks for a later delivery."""
+    if not isinstance(error, RetryLater):
+        log.warning(
+            "the listener raised; messages are delivered again later",
+            group=group,
+            queue=str(queue),
+            first_message_id=messages[0].msg_id,
+            count=len(messages),
+            exc_info=without_library_frames(error),
+        )
+
+
 class Consuming:
     """What concurrent and ordered consuming share."""
 
@@ -158,17 +171,8 @@ class Consuming:
                     right, wrong = await self._owner.payloads.sort_out(messages)
                     returned = await self._listener(right) if right else None
                 verdict = OK if returned is None and not wrong else Verdict(returned, wrong=wrong)
-            except RetryLater as error:
-                verdict = Verdict(error=error, wrong=wrong)
             except Exception as error:
-                log.warning(
-                    "the listener raised; messages are delivered again later",
-                    group=self._owner.group,
-                    queue=str(queue),
-                    first_message_id=messages[0].msg_id,
-                    count=len(messages),
-                    exc_info=without_library_frames(error),
-                )
+                log_raised(error, self._owner.group, queue, messages)
                 verdict = Verdict(error=error, wrong=wrong)
             span.end(*verdict.failure)
         self._after(queue, len(messages), verdict, began, context)

@@ -32,7 +32,7 @@ from typing import Any, Generic, Unpack
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
-from triomq.client.consume.concurrent import ConcurrentConsuming
+from triomq.client.consume.concurrent import ConcurrentConsuming, Elsewhere
 from triomq.client.consume.consuming import Listener
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
@@ -161,6 +161,10 @@ class PushConsumer(GroupConsumer, Generic[T]):
         """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
         thread, so it may block. It returns None or a ConsumeStatus, or raises (also `RetryLater`). Raises
         ConfigurationError for what cannot be called with one message."""
+        self._listen(handler)
+
+    def _listen(self, handler: Callable[[MessageExt[T]], Any], elsewhere: Elsewhere | None = None) -> None:
+        """`elsewhere` calls the same function, for a facade, where messages come from a queue and need no order."""
         check_takes(handler, "message")
         call = Handler(handler, self.rules.concurrency)
         size = self.rules.batch_max_size
@@ -171,7 +175,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
             status: ConsumeStatus | None = await call(messages[0])
             return status
 
-        self._set_listener(one)
+        self._set_listener(one, elsewhere)
 
     def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
@@ -184,13 +188,13 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
         self._set_listener(several)
 
-    def _set_listener(self, listener: Listener) -> None:
+    def _set_listener(self, listener: Listener, elsewhere: Elsewhere | None = None) -> None:
         if self._listener is not None:
             raise ConfigurationError("this consumer already has a listener, or is being looped over")
         self._listener = listener
         self._listener_set.set()
         if isinstance(self._consuming, ConcurrentConsuming) and not self._iterating:
-            self._consuming.listen()
+            self._consuming.listen(elsewhere)
 
     async def receive(self) -> Delivery[T]:
         """Return the next message, to be settled with its `ack` or `retry_later`. Not together with a listener. A call

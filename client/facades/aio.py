@@ -29,7 +29,7 @@ from triomq.client.consume.receiving import RECEIVES_BETWEEN_CHECKPOINTS
 from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
-from triomq.client.facades.callbacks import call_in_loop
+from triomq.client.facades.callbacks import Put, Threads, call_in_loop
 from triomq.client.facades.inbox import Inbox
 from triomq.client.facades.methods import AioKind
 from triomq.client.facades.portal import Portal
@@ -113,6 +113,10 @@ class AioFacade(AioKind):
             return await call_in_loop(function, args, home=self._put_home, loop=self._inbox.put)
 
         return call
+
+    def _away(self, function: Callable[..., Any]) -> Put | Threads | None:
+        # The inbox is that of the loop that will open this object.
+        return (lambda call: self._inbox.put(call)) if is_async(function) else self._threads
 
 
 def _wake(waiting: asyncio.Future[None]) -> None:

@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -108,27 +108,41 @@ async def call_in_loop(function: Callable[..., Awaitable[Any]], args: tuple[Any,
     return await call.wait(call.cancel_in(loop))
 
 
+class RunsHere(Protocol):
+    """A call for a thread."""
+
+    def run_here(self) -> None: ...
+
+
 class Threads:
     """The threads in which the plain functions of one object run. They start when they are needed; used in the portal's
     thread, but for `stop`."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[RunsHere | None] = SimpleQueue()
         self._running = 0
         self._count = 0
 
     async def call(self, function: Callable[..., Any], args: tuple[Any, ...], *, home: Put) -> Any:
         """Call a plain function in a thread, and wait for it: a thread cannot be cancelled."""
         call = _Call(function, args, home)
+        self.begin(call)
+        try:
+            return await call.wait(lambda _: trio.lowlevel.Abort.FAILED)
+        finally:
+            self.ended()
+
+    def begin(self, call: RunsHere) -> None:
+        """Have a call run in a thread; `ended` is to be called afterwards."""
         self._running += 1
         if self._running > self._count and self._count < MOST_THREADS:
             self._count += 1
             threading.Thread(target=self._work, name=f"triomq-calls-{self._count}", daemon=True).start()
         self._calls.put(call)
-        try:
-            return await call.wait(lambda _: trio.lowlevel.Abort.FAILED)
-        finally:
-            self._running -= 1
+
+    def ended(self) -> None:
+        """A call has ended."""
+        self._running -= 1
 
     def stop(self) -> None:
         """End the threads: the object is closed, nothing is called any more."""

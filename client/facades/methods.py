@@ -21,7 +21,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_origin, overload
 
 from triomq.client.core.errors import ClientClosed
-from triomq.client.facades.callbacks import Threads
+from triomq.client.facades.callbacks import Put, Threads
 from triomq.client.facades.portal import OpenContext, Portal
 from triomq.client.instance.handlers import is_async
 from triomq.remoting.process_bound import ProcessBound
@@ -59,9 +59,13 @@ class Facade(ProcessBound):
         async def call(*args: Any) -> Any:
             result = await self._threads.call(function, args, home=self._put_home)
             # A plain function may return an awaitable (a lambda around an async function).
-            return await self._callback(_awaiting)(result) if inspect.isawaitable(result) else result
+            return await self._callback(awaiting)(result) if inspect.isawaitable(result) else result
 
         return call
+
+    def _away(self, function: Callable[..., Any]) -> Put | Threads | None:
+        """Return where a function of the application runs; None: in the portal's thread."""
+        return None if is_async(function) else self._threads
 
     def _put_home(self, call: Callable[[], object]) -> None:
         if self._home is None:
@@ -81,7 +85,8 @@ class Facade(ProcessBound):
     _how_to_open = "use it inside `with`, or call start()"
 
 
-async def _awaiting(result: Awaitable[Any]) -> Any:
+async def awaiting(result: Awaitable[Any]) -> Any:
+    """Await what a function returned."""
     return await result
 
 

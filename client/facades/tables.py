@@ -16,7 +16,8 @@ from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.type_variables import T
 from triomq.client.facades.ahead import Ahead
-from triomq.client.facades.methods import Facade, constructs, plain, waiting
+from triomq.client.facades.elsewhere import ListenerCalls
+from triomq.client.facades.methods import Facade, awaiting, constructs, plain, waiting
 from triomq.client.facades.portal import Portal
 from triomq.client.instance.handlers import check_takes
 from triomq.client.produce.producer import Producer
@@ -81,7 +82,14 @@ class PushConsumerFacade(Facade, Generic[T]):
         """Have `handler(message)` called for every message: an `async def` in the asyncio loop that opened this
         consumer, a plain function in a thread. See `triomq.PushConsumer.listen`."""
         check_takes(handler, "message")
-        self._call(self._core.listen, self._callback(handler))
+        self._call(self._core._listen, self._callback(handler), self._elsewhere(handler))
+
+    def _elsewhere(self, handler: Callable[[MessageExt[T]], Any]) -> ListenerCalls | None:
+        """Return how the handler is called in its own threads; None when it runs in the portal's."""
+        away = self._away(handler)
+        if away is None:
+            return None
+        return ListenerCalls(self._core, handler, home=self._put_home, away=away, awaiting=self._callback(awaiting))
 
     def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""

@@ -1,0 +1,168 @@
+"""Calls of a listener in the application's threads, without a task of the portal for each.
+
+The portal's thread posts the messages that may be consumed at this moment, and receives what became of each. An
+`async def` runs in the asyncio loop that opened the consumer, a plain function in threads of the consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any
+
+import trio
+
+from triomq.client.consume.consuming import OK, Verdict, log_raised
+from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.facades.callbacks import Put, Threads
+
+Finish = Callable[[Delivery, Verdict], None]
+
+
+class ListenerCall:
+    """One call of the listener. All but the `run_` methods belongs to the portal's thread."""
+
+    def __init__(self, calls: ListenerCalls, delivery: Delivery, finish: Finish) -> None:
+        self._calls = calls
+        self._delivery = delivery
+        self._finish = finish
+        # The function sees the context variables with which the consumer was opened, and the span of the message.
+        self._context = copy_context()
+        self._running: asyncio.Task[Any] | None = None
+        self.is_cancelled = False
+
+    def run_in_loop(self) -> None:
+        """Start the coroutine, in the asyncio loop."""
+        if self.is_cancelled:
+            return
+        loop = asyncio.get_running_loop()
+        self._running = loop.create_task(self._run(), context=self._context)
+        self._running.add_done_callback(self._ended)
+
+    async def _run(self) -> Any:
+        with self._delivery.span:
+            return await self._calls.function(self._delivery.message)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.end(None, CancelledError())
+        elif (error := task.exception()) is not None:
+            self.end(None, error)
+        else:
+            self.end(task.result(), None)
+
+    def run_here(self) -> None:
+        """Call the function, in this thread."""
+        try:
+            result = None if self.is_cancelled else self._context.run(self._call)
+        except BaseException as error:
+            self.end(None, error)
+        else:
+            self.end(result, None)
+
+    def _call(self) -> Any:
+        with self._delivery.span:
+            return self._calls.function(self._delivery.message)
+
+    def end(self, result: Any, error: BaseException | None) -> None:
+        """Have the portal's thread note how the call ended."""
+        with suppress(trio.RunFinishedError):
+            self._calls.home(lambda: self._ended_at_home(result, error))
+
+    def _ended_at_home(self, result: Any, error: BaseException | None) -> None:
+        if result is not None and inspect.isawaitable(result) and not self.is_cancelled:
+            # A plain function may return an awaitable (a lambda around an async function).
+            self._calls.start_soon(self._await, result)
+            return
+        self._calls.ended(self)
+        if self.is_cancelled:
+            return
+        if error is None:
+            verdict = OK if result is None else Verdict(result)
+        elif isinstance(error, Exception):
+            delivery = self._delivery
+            assert delivery.assigned is not None
+            log_raised(error, self._calls.group, delivery.assigned.queue, [delivery.message])
+            verdict = Verdict(error=error)
+        else:
+            self._calls.start_soon(_fail, error)
+            return
+        self._finish(self._delivery, verdict)
+
+    async def _await(self, result: Awaitable[Any]) -> None:
+        try:
+            awaited = await self._calls.awaiting(result)
+        except Exception as error:
+            self._ended_at_home(None, error)
+        else:
+            self._ended_at_home(awaited, None)
+
+    def cancel_in_loop(self) -> None:
+        """Cancel the coroutine, in the asyncio loop."""
+        if self._running is not None:
+            self._running.cancel()
+
+
+async def _fail(error: BaseException) -> None:
+    raise error
+
+
+class ListenerCalls:
+    """The calls of one listener; `concurrent.Elsewhere`."""
+
+    def __init__(
+        self,
+        core: PushConsumer[Any],
+        function: Callable[..., Any],
+        *,
+        home: Put,
+        away: Put | Threads,
+        awaiting: Callable[[Awaitable[Any]], Awaitable[Any]],
+    ) -> None:
+        """`home` has a function run in the portal's thread, `away` a coroutine function in the asyncio loop, or a plain
+        one in threads. `awaiting` awaits what a plain function returned, where that belongs."""
+        self.function = function
+        self.home = home
+        self.awaiting = awaiting
+        self.group = core.group
+        self.start_soon = core.start_soon
+        self._away = away
+        self._running: set[ListenerCall] = set()
+        self._none_runs = trio.Event()
+
+    def start(self, delivery: Delivery, finish: Finish) -> None:
+        call = ListenerCall(self, delivery, finish)
+        self._running.add(call)
+        if isinstance(self._away, Threads):
+            self._away.begin(call)
+            return
+        try:
+            self._away(call.run_in_loop)
+        except RuntimeError as error:  # the loop has ended
+            call.end(None, error)
+
+    def ended(self, call: ListenerCall) -> None:
+        """A call has ended."""
+        self._running.discard(call)
+        if isinstance(self._away, Threads):
+            self._away.ended()
+        if not self._running:
+            self._none_runs.set()
+
+    async def stop(self) -> None:
+        for call in self._running:
+            call.is_cancelled = True
+        if isinstance(self._away, Threads):
+            # A thread that runs cannot be cancelled: its call is waited for.
+            self._none_runs = trio.Event()
+            while self._running:
+                await self._none_runs.wait()
+            return
+        for call in self._running:
+            with suppress(RuntimeError):
+                self._away(call.cancel_in_loop)
