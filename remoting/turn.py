@@ -162,8 +162,10 @@ class Turn:
     async def run(self) -> None:
         """Run turns for output produced outside of a driver's turn, and slices, until cancelled."""
         while True:
-            await self._wakeup.wait()
-            self._wakeup = trio.Event()
+            wakeup = self._wakeup
+            await wakeup.wait()
+            if wakeup is self._wakeup:  # not yet the next one, by another server of this turn
+                self._wakeup = trio.Event()
             if self.scheduler.has_waiting:
                 self.run_slice()
             self.end()

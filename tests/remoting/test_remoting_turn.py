@@ -204,6 +204,32 @@ async def test_output_outside_of_a_turn_ends_one_soon_and_output_within_one_does
     assert log == ["within", "outside", "outside again"]
 
 
+async def test_a_server_that_ends_takes_no_wake_up_from_another_one_of_the_same_turn(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    """A broker's port and its group's port share a turn, so that what both bring is finished together."""
+    turn = Turn()
+    hook = Hook()
+    turn.before_flush(hook)
+    async with trio.open_nursery() as servers:
+        scopes = [trio.CancelScope() for _ in range(3)]
+        for scope in scopes:
+            servers.start_soon(_run_in, scope, turn)
+        await trio.testing.wait_all_tasks_blocked()
+        for scope in scopes:
+            before = hook.calls
+            turn.wake()
+            await trio.testing.wait_all_tasks_blocked()
+            assert hook.calls > before
+            scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+
+
+async def _run_in(scope: trio.CancelScope, turn: Turn) -> None:
+    with scope:
+        await turn.run()
+
+
 async def test_a_turn_can_be_ended_for_its_hooks_alone(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:

@@ -1,0 +1,125 @@
+"""A member without a broker: its entries are any bytes that clients append over the wire. For tests and soak runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import trio
+
+from triomq.daemon.errors import StartError, listen_error
+from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.ledger.records import opening_record
+from triomq.dledger.ledger.term_files import TermFiles
+from triomq.dledger.member.group_member import Disk, GroupMember
+from triomq.dledger.member.peers import port_of
+from triomq.dledger.rules.actions import Role
+from triomq.dledger.rules.core import Setup
+from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES
+from triomq.protocol.address import HostPort
+from triomq.remoting.client import open_client
+from triomq.remoting.turn import Turn
+from triomq.store.disk.files import Files
+from triomq.store.errors import StoreError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a member alone is started with. `data_file_bytes`: mappedFileSizeCommitLog, the same at all members."""
+
+    setup: Setup
+    store: str
+    data_file_bytes: int = 1024 * 1024 * 1024
+
+
+class Alone:
+    """The owner of such a member. It takes office at once: there are no queue offsets to rebuild."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.member: GroupMember | None = None
+        self.error: BaseException | None = None
+        self.is_asked_to_end = trio.Event()
+
+    def role_changed(self, role: Role, term: int, leader_id: str | None) -> None:
+        member = self.member
+        if role is Role.LEADER and member is not None:
+            member.take_office(term)
+            if member.must_open_term:
+                member.propose(None, self._open_term)
+
+    def _open_term(self, term: int) -> None:
+        host = HostPort("127.0.0.1", 0).packed
+        length = len(opening_record(0, 0, host))
+        at = self._ledger.next_pos(length) + ENTRY_HEADER_BYTES
+        self._ledger.append(term, [opening_record(at, int(time.time() * 1000), host)])
+
+    def committed(self, index: int) -> None:
+        pass
+
+    def shortened(self, index: int) -> None:
+        pass
+
+    def settled(self, ticket: object, code: int, index: int) -> None:
+        pass
+
+    def failed(self, error: BaseException) -> None:
+        self.error = error
+        self.is_asked_to_end.set()
+
+
+async def serve(options: Options, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    """Run a member until cancelled; `task_status` gets a line that says where. A leader hands over first. Raises
+    StartError if it cannot start, and what ended the member."""
+    files = Files()
+    directory = f"{options.store}/dledger-{options.setup.self_id}"
+    files.make_lasting_directories(directory)
+    lock = files.create(f"{directory}/lock", 4)
+    try:
+        if not files.lock(lock):
+            raise StartError(f"{directory} is in use by another process; stop that one or choose another --store")
+        ledger = Ledger(files, directory, options.data_file_bytes, is_whole=lambda entry: True)
+        try:
+            ledger.open()
+            await _live(options.setup, Disk(ledger, TermFiles(files, directory)), task_status)
+        except StoreError as error:
+            raise StartError(str(error)) from error
+        finally:
+            ledger.close()
+    finally:
+        files.close(lock)
+
+
+async def _live(setup: Setup, disk: Disk, task_status: trio.TaskStatus[str]) -> None:
+    owner = Alone(disk.ledger)
+    async with trio.open_nursery() as watching:
+        watching.start_soon(_tell_cancelled, owner.is_asked_to_end)
+        with trio.CancelScope(shield=True):  # it hands over before its connections close
+            async with open_client() as client, trio.open_nursery() as nursery:
+                member = owner.member = GroupMember(setup, disk, Turn(), client, owner, takes_appends=True)
+                await _start(member, setup, nursery)
+                task_status.started(f"The member {setup.self_id} of {setup.group} serves {_address(setup)}")
+                await owner.is_asked_to_end.wait()
+                await member.hand_over()
+                nursery.cancel_scope.cancel()
+        watching.cancel_scope.cancel()
+    if owner.error is not None:
+        raise owner.error
+
+
+async def _start(member: GroupMember, setup: Setup, nursery: trio.Nursery) -> None:
+    try:
+        await nursery.start(member.run, port_of(_address(setup)))
+    except OSError as error:
+        raise listen_error("", port_of(_address(setup)), error, key="--peers") from error
+
+
+def _address(setup: Setup) -> str:
+    return setup.members[setup.self_id]
+
+
+async def _tell_cancelled(asked: trio.Event) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        asked.set()

@@ -1,0 +1,100 @@
+"""A member's calls to the others: one connection to each, many calls at once, three seconds for each of them.
+
+A call is a task, but what is sent is in the order of `send`: the tasks of one peer take the next call of its line, in
+whatever order they begin.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from triomq.dledger.rules.actions import Send
+from triomq.dledger.wire import codes
+from triomq.dledger.wire.bodies import REQUESTS, RESPONSES, MetadataRequest, MetadataResponse, Request, Response
+from triomq.protocol.command import new_request
+from triomq.protocol.errors import BodyError
+from triomq.protocol.outage import Outage
+from triomq.remoting import network
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.errors import RemotingError
+
+log = structlog.get_logger("triomq.dledger.calls")
+
+CALL_SECONDS: Final = 3.0
+_CODES: Final = {body: code for code, body in REQUESTS.items()}
+
+
+class Calls:
+    """`answered(call, response)` is called once for each call that was sent, with None if there is no answer. `members`
+    maps ids to addresses."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        group: str,
+        self_id: str,
+        members: dict[str, str],
+        answered: Callable[[int, Response | None], None],
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._self_id = self_id
+        self._members = members
+        self._answered = answered
+        self._lines: dict[str, deque[Send]] = {member: deque() for member in members}
+        self._outages = {member: Outage() for member in members}
+
+    def send(self, action: Send, nursery: trio.Nursery) -> None:
+        self._lines[action.to].append(action)
+        nursery.start_soon(self._call, action.to)
+
+    async def _call(self, peer: str) -> None:
+        action = self._lines[peer].popleft()
+        response = await self._ask(peer, action.request)
+        self._answered(action.call, response)
+
+    async def _ask(self, peer: str, request: Request) -> Response | None:
+        """Return the answer, or None if there is none that can be read."""
+        command = new_request(_CODES[type(request)], body=request.encode())
+        try:
+            frame = await self._client.invoke(self._members[peer], command, CALL_SECONDS)
+            if frame.code != codes.SUCCESS:
+                self._failed(peer, f"code {frame.code}, {frame.remark}")
+                return None
+            response: Response = RESPONSES[type(request)].decode(frame.body)
+        except (RemotingError, BodyError) as error:
+            self._failed(peer, str(error))
+            return None
+        if self._outages[peer].is_on and self._outages[peer].worked(trio.current_time()):
+            log.info("a member answers again", member=peer, address=self._members[peer])
+        return response
+
+    def _failed(self, peer: str, error: str) -> None:
+        if self._outages[peer].failed(trio.current_time()):
+            log.warning("a member does not answer", member=peer, address=self._members[peer], error=error)
+
+    async def has_ended(self, peer: str) -> bool:
+        """Return whether the process of a leader is known to have ended: its port refuses connections, or its successor
+        there says that it does not lead."""
+        host, _, port = self._members[peer].rpartition(":")
+        try:
+            with trio.fail_after(CALL_SECONDS):
+                stream = await network.connect(host.removeprefix("[").removesuffix("]"), int(port))
+        except (OSError, trio.TooSlowError) as error:
+            return _is_refusal(error)
+        await trio.aclose_forcefully(stream)
+        request = MetadataRequest(group=self._group, local_id=self._self_id, remote_id=peer)
+        answer = await self._ask(peer, request)
+        return isinstance(answer, MetadataResponse) and answer.code == codes.SUCCESS and answer.leader_id != peer
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether every address of a host refused. trio tries them all, and has a group of errors as the cause."""
+    if isinstance(error.__cause__, ExceptionGroup):
+        return all(isinstance(each, ConnectionRefusedError) for each in error.__cause__.exceptions)
+    return isinstance(error, ConnectionRefusedError)

@@ -1,0 +1,114 @@
+"""A client of a group: appends bytes and reads entries, at whichever member leads. Tests, and `python -m
+triomq.dledger append`, use it; brokers append in process."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import trio
+
+from triomq.dledger.wire import codes
+from triomq.dledger.wire.bodies import (
+    REQUESTS,
+    RESPONSES,
+    AppendRequest,
+    AppendResponse,
+    Entry,
+    GetRequest,
+    GetResponse,
+    MetadataRequest,
+    MetadataResponse,
+    Request,
+    RequestOrResponse,
+)
+from triomq.protocol.command import new_request
+from triomq.protocol.errors import BodyError
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.errors import RemotingError
+
+CALL_SECONDS = 3.0
+PAUSE_SECONDS = 0.2
+_CODES = {body: code for code, body in REQUESTS.items()}
+
+R = TypeVar("R", bound=RequestOrResponse)
+
+
+class GroupFailed(Exception):
+    """The group did not do what was asked. `code` is DLedger's, None if nobody answered: then an append may have been
+    taken all the same."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class GroupClient:
+    """`members` maps ids to addresses, as `parse_peers` returns them."""
+
+    def __init__(self, client: RemotingClient, group: str, members: dict[str, str]) -> None:
+        self._client = client
+        self._group = group
+        self._members = members
+        self._leader: str | None = None
+
+    async def append(self, body: bytes) -> int:
+        """Append once, at the leader that is known or is found now. Return the index when a quorum has the entry.
+        Raises GroupFailed."""
+        leader = await self._find_leader()
+        request = AppendRequest(body=body, group=self._group, remote_id=leader)
+        answer = await self._leaders_answer(leader, request, AppendResponse)
+        return answer.index
+
+    async def get(self, index: int) -> Entry:
+        """Return an entry of the leader. Raises GroupFailed."""
+        leader = await self._find_leader()
+        request = GetRequest(begin_index=index, group=self._group, remote_id=leader)
+        return (await self._leaders_answer(leader, request, GetResponse)).entries[0]
+
+    async def find_leader(self, seconds: float) -> str:
+        """Return the id of the leader, once there is one. Raises GroupFailed when the time is over."""
+        with trio.move_on_after(seconds):
+            while True:
+                try:
+                    return await self._find_leader()
+                except GroupFailed:
+                    await trio.sleep(PAUSE_SECONDS)
+        raise GroupFailed(f"no member led {self._group} within {seconds:g} s")
+
+    async def metadata(self, member: str) -> MetadataResponse:
+        """Return what a member knows of the group. Raises GroupFailed."""
+        return await self._ask(member, MetadataRequest(group=self._group, remote_id=member), MetadataResponse)
+
+    async def _find_leader(self) -> str:
+        if self._leader is not None:
+            return self._leader
+        for member in self._members:
+            try:
+                leader = (await self.metadata(member)).leader_id
+            except GroupFailed:
+                continue
+            if leader in self._members:
+                self._leader = leader
+                return leader
+        raise GroupFailed(f"no member of {self._group} names a leader")
+
+    async def _leaders_answer(self, leader: str, request: Request, kind: type[R]) -> R:
+        try:
+            return await self._ask(leader, request, kind)
+        except GroupFailed:
+            self._leader = None
+            raise
+
+    async def _ask(self, member: str, request: Request, kind: type[R]) -> R:
+        assert RESPONSES[type(request)] is kind
+        command = new_request(_CODES[type(request)], body=request.encode())
+        try:
+            frame = await self._client.invoke(self._members[member], command, CALL_SECONDS)
+            if frame.code != codes.SUCCESS:
+                raise GroupFailed(f"{member} answered {frame.code}: {frame.remark}")
+            answer = kind.decode(frame.body)
+        except (RemotingError, BodyError) as error:
+            raise GroupFailed(f"{member}: {error}") from error
+        if answer.code != codes.SUCCESS:
+            raise GroupFailed(f"{member} answered with DLedger's code {answer.code}", answer.code)
+        return answer

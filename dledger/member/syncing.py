@@ -1,0 +1,113 @@
+"""The syncs of a member's ledger, in a thread, and its checkpoint every three seconds.
+
+One task does both, so that only one sync is pending. With SYNC_FLUSH a sync follows the one before it as long as there
+is something to sync; otherwise, where no answer waits for it, it comes half a second after the first entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from triomq.dledger.ledger.ledger import Ledger
+from triomq.store.disk.files import TEMPORARY
+from triomq.store.disk.worker_thread import Offload
+
+log = structlog.get_logger("triomq.dledger.syncing")
+
+NOTE_SECONDS: Final = 3.0
+PAUSE_SECONDS: Final = 0.5
+
+
+class Syncing:
+    """`synced` is called after each sync, `failed` with an error after which nothing of the disk can be believed, and
+    `committed` returns the index to be noted."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        offload: Offload,
+        *,
+        is_sync_flush: bool,
+        synced: Callable[[], None],
+        failed: Callable[[BaseException], None],
+        committed: Callable[[], int],
+    ) -> None:
+        self._ledger = ledger
+        self._offload = offload
+        self._pause_seconds = 0.0 if is_sync_flush else PAUSE_SECONDS
+        self._synced = synced
+        self._failed = failed
+        self._committed = committed
+        self._wanted = trio.Event()
+        self._noted = self._state()
+
+    def look(self) -> None:
+        """Sync if there is something to sync. Called at the end of each turn."""
+        if self._ledger.synced_index < self._ledger.end_index:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Sync and note until cancelled, or until something failed."""
+        note_at = trio.current_time() + NOTE_SECONDS
+        while True:
+            with trio.move_on_at(note_at):
+                await self._wanted.wait()
+                await trio.sleep(self._pause_seconds)
+            self._wanted = trio.Event()
+            if not await self._sync():
+                return
+            if trio.current_time() >= note_at:
+                note_at = trio.current_time() + NOTE_SECONDS
+                if not self.note():
+                    return
+            self.look()
+
+    async def _sync(self) -> bool:
+        """Bring to disk what is written. Return False after an error that ends the member."""
+        ledger = self._ledger
+        if ledger.synced_index >= ledger.end_index:
+            return True
+        try:
+            pending = ledger.begin_sync()
+        except OSError as error:
+            return await self._wait_after(error)
+        await self._offload(pending.run)
+        try:
+            ledger.end_sync(pending)
+        except OSError as error:
+            self._failed(error)
+            return False
+        self._synced()
+        return True
+
+    async def _wait_after(self, error: OSError) -> bool:
+        if error.errno not in TEMPORARY:
+            self._failed(error)
+            return False
+        log.error("the ledger cannot be synced at present", error=str(error))
+        await trio.sleep(1)
+        return True
+
+    def note(self) -> bool:
+        """Write the checkpoint if it would differ from the last one. Return False after an error that ends the member.
+        """
+        if self._state() == self._noted:
+            return True
+        try:
+            self._ledger.save_checkpoint(self._committed())
+        except OSError as error:
+            if error.errno in TEMPORARY:
+                log.error("the checkpoint cannot be written at present", error=str(error))
+                return True
+            self._failed(error)
+            return False
+        self._noted = self._state()
+        self._synced()
+        return True
+
+    def _state(self) -> tuple[int, int, int]:
+        return self._ledger.end_index, self._ledger.end_term, self._committed()

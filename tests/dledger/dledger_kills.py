@@ -1,0 +1,45 @@
+"""Kill the members of a group repeatedly while clients append: bin/soak-dledger [ROUNDS] [--flush SYNC_FLUSH].
+
+At the end every member must have all that was acknowledged, and the logs must be equal to the byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import trio
+from dledger_processes import Members, check, kill_rounds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rounds", nargs="?", type=int, default=100)
+    parser.add_argument("--flush", choices=("ASYNC_FLUSH", "SYNC_FLUSH"), default="ASYNC_FLUSH")
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    given = parser.parse_args()
+    began = time.monotonic()
+    print(f"{given.rounds} rounds, {given.flush}, seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="triomq-dledger-") as directory:
+        members = Members(Path(directory), given.flush)
+        try:
+            load = trio.run(partial(kill_rounds, members, given.rounds, given.seed))
+            codes = members.stop()
+        finally:
+            members.end()
+        entries = check(members, load.acknowledged)
+    print(
+        f"{len(load.acknowledged)} acknowledged, {load.refused} refused, {entries} entries, equal at all members; the"
+        f" longest time without an acknowledgement {load.longest_gap:.1f} s; exit codes {codes}; "
+        f"{time.monotonic() - began:.0f} s"
+    )
+    return 0 if set(codes.values()) == {0} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
