@@ -47,13 +47,16 @@ def consume_in_asyncio(handle: Callable[[MessageExt], Any], done: asyncio.Event)
 
 
 def test_no_more_calls_run_at_once_than_the_rules_say(cluster: FakeCluster) -> None:
-    done, running, most = asyncio.Event(), 0, 0
+    done, full, running, most = asyncio.Event(), asyncio.Event(), 0, 0
     calls: list[bytes] = []
 
     async def handle(message: MessageExt) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == CONCURRENCY:
+            full.set()
+        await full.wait()
         for _ in range(20):
             await asyncio.sleep(0)
         running -= 1

@@ -97,7 +97,7 @@ def test_workers_of_a_preloaded_application_make_clients_and_end_in_time(triomq:
     """As gunicorn with --preload."""
     script = Path(__file__).with_name("preforked.py")
     # Python 3.12 warns of any fork beside threads; what the client does about it is what this test is for.
-    quiet = ["-W", "ignore:.*use of fork:DeprecationWarning"]
+    quiet = ["-W", "ignore:This process:DeprecationWarning"]
     command = [sys.executable, *quiet, str(script), triomq.name_server, fresh()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as master:
         assert master.stdout is not None
