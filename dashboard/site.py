@@ -28,7 +28,6 @@ from triomq.dashboard.views import Ask, Data, NotThere, Program
 from triomq.monitoring.http_server import GetContext, HttpServer, Request, Response, Rules, plain
 from triomq.remoting import network
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.step_line import in_steps
 
 audit = structlog.get_logger("triomq.dashboard.audit")
 
@@ -108,7 +107,7 @@ class Site:
             text = "there is no such page"
             return _json(404, {"error": text}) if is_api else self._failure(request, session, 404, text)
         try:
-            data = await in_steps(view.make(Ask(query, viewer)))
+            data = await request.steps.run(view.make(Ask(query, viewer)))
         except NotThere as error:
             return _json(404, {"error": str(error)}) if is_api else self._failure(request, session, 404, str(error))
         if is_api:

@@ -1,8 +1,8 @@
 """A small HTTP server on trio for the pages of a daemon, strict and bounded.
 
 h11 reads and writes the protocol; this module owns sockets, time limits and bounds. A page is bytes, or an iterator of
-pieces, each of which is one step of work; the steps of all connections are taken in turns (remoting/step_line.py), so a
-page that takes long to make holds nobody up.
+pieces, each of which is one step of work; connections take their steps in turns
+(remoting/scheduling/step_line.py), so a page that takes long to make holds nobody up.
 
 Bounds: `MOST_CONNECTIONS`, half of them from one address. A newcomer without a place gets that of the connection that
 has been waiting for a request for the longest time, else of the response that has lasted for over `LONG_SECONDS`. A
@@ -30,7 +30,7 @@ from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.line_limit import LineLimit
 from triomq.remoting.scheduling.scheduler import Scheduler
-from triomq.remoting.step_line import StepLine, line_of_task
+from triomq.remoting.scheduling.step_line import NO_LINE, StepLine, Steps
 
 log = structlog.get_logger("triomq.monitoring.http")
 
@@ -59,7 +59,7 @@ _SAFETY_HEADERS: Final = (
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a page may ask about its request. `path` has no query; names of headers are in lower case. `address` is that
-    of the client."""
+    of the client. A page that takes long runs in `steps`."""
 
     path: str
     accept: str = ""
@@ -68,6 +68,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     address: str = ""
+    steps: Steps = NO_LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,11 @@ def plain(status: int, text: str, *, allow: str = "") -> Response:
 class _Client:
     """One connection. `since` is when it began to wait for a request, or to take a response."""
 
-    __slots__ = ("address", "is_waiting", "scope", "since")
+    __slots__ = ("address", "is_waiting", "scope", "since", "steps")
 
-    def __init__(self, address: str, now: float) -> None:
+    def __init__(self, address: str, now: float, line: StepLine) -> None:
         self.address = address
+        self.steps = Steps(line)
         self.is_waiting = True
         self.since = now
         self.scope = trio.CancelScope()
@@ -132,7 +134,7 @@ class HttpServer:
         self._answer = answer
         self._rules = rules
         self._checks_host = is_loopback(address)
-        self._steps = StepLine(Scheduler())
+        self._step_line = StepLine(Scheduler())
         self._clients: dict[_Client, None] = {}  # oldest first
         self._listening = listening
         self._lines = LineLimit(_LINES_PER_SECOND, trio.current_time)
@@ -157,7 +159,7 @@ class HttpServer:
         listener, port = network.listener_of(self._listening), network.port_of(self._listening)
         outage = Outage()
         async with listener, trio.open_nursery() as nursery:
-            nursery.start_soon(self._steps.run)
+            nursery.start_soon(self._step_line.run)
             while True:
                 try:
                     stream = await listener.accept()
@@ -180,11 +182,10 @@ class HttpServer:
         if not self._make_room(address):
             await trio.aclose_forcefully(stream)
             return
-        client = _Client(address, trio.current_time())
+        client = _Client(address, trio.current_time(), self._step_line)
         self._clients[client] = None
         try:
             with client.scope:
-                line_of_task.set((self._steps, client))
                 secured = await self._secured(stream)
                 if secured is not None:
                     await self._serve_requests(secured, client)
@@ -276,7 +277,7 @@ class HttpServer:
         else:
             pieces = response.body
         while True:
-            await self._steps.wait(client)
+            await client.steps.begin()
             piece = next(pieces, None)
             if piece is None:
                 break
@@ -306,7 +307,7 @@ class HttpServer:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         path, _, query = request.target.decode("latin-1").partition("?")
         method = request.method.decode("latin-1")
-        asked = Request(path, headers.get("accept", ""), method, query, headers, body, client.address)
+        asked = Request(path, headers.get("accept", ""), method, query, headers, body, client.address, client.steps)
         try:
             page = self._answer(asked)
             return page if isinstance(page, Response) else await page

@@ -28,7 +28,7 @@ from triomq.protocol.bodies.fastjson_writer import quote
 from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import BodyError, RequestRefused
-from triomq.remoting.step_line import next_step_of_many
+from triomq.remoting.scheduling.step_line import NO_LINE, Steps
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.kv_config")
@@ -120,7 +120,7 @@ class KvConfig:
         entries = self._table.get(namespace)
         return b'{"table":{%b}}' % b",".join([piece for _, piece in entries.values()]) if entries is not None else None
 
-    async def put(self, namespace: str, key: str, value: str) -> str | None:
+    async def put(self, namespace: str, key: str, value: str, steps: Steps = NO_LINE) -> str | None:
         """Set a value and persist the table; return the value before. Raises RequestRefused if the file cannot be
         written or the table is full, or a text too long."""
         for what, text, limit in (
@@ -131,18 +131,18 @@ class KvConfig:
             if len(text) > limit:
                 reason = f"the {what} {text[:40]!r}... has {len(text)} characters, the longest is {limit}"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-        return await self._change(_Change(namespace, key, value))
+        return await self._change(_Change(namespace, key, value), steps)
 
-    async def delete(self, namespace: str, key: str) -> str | None:
+    async def delete(self, namespace: str, key: str, steps: Steps = NO_LINE) -> str | None:
         """Remove a key and persist the table; return the value before. A namespace stays when its last key goes. An
         unknown key changes nothing."""
-        return await self._change(_Change(namespace, key, None))
+        return await self._change(_Change(namespace, key, None), steps)
 
     def items(self) -> list[tuple[str, str, str]]:
         """Return (namespace, key, value) of every entry."""
         return [(name, key, value) for name, table in self._table.items() for key, (value, _) in table.items()]
 
-    async def _change(self, change: _Change) -> str | None:
+    async def _change(self, change: _Change, steps: Steps) -> str | None:
         """Write the changes that wait, or wait for the one that does. Return the value before. A caller that is
         cancelled before the write begins changes nothing."""
         self._waiting.append(change)
@@ -150,7 +150,7 @@ class KvConfig:
             async with self._writing:
                 if not change.is_done:
                     with trio.CancelScope(shield=True):  # the others rely on it, and it is in a thread
-                        await self._write_waiting()
+                        await self._write_waiting(steps)
         finally:
             with suppress(ValueError):
                 self._waiting.remove(change)
@@ -162,8 +162,8 @@ class KvConfig:
                 del refusal  # its traceback refers to this frame, and would keep the value until a garbage collection
         return change.before
 
-    async def _write_waiting(self) -> None:
-        """Write all changes that wait at once, then show them. The lock is held."""
+    async def _write_waiting(self, steps: Steps) -> None:
+        """Write all changes that wait at once, then show them. The lock is held. The steps are those of one of them."""
         changes, self._waiting = self._waiting, []
         entered: list[_Change] = []
         is_written = False
@@ -171,12 +171,12 @@ class KvConfig:
             for change in changes:
                 if self._enter(change):
                     entered.append(change)
-                await next_step_of_many()
+                await steps.next(is_short=True)
             if entered and self.path is not None:
                 blocks = []
                 for block in self._file():
                     blocks.append(block)
-                    await next_step_of_many()
+                    await steps.next(is_short=True)
                 await trio.to_thread.run_sync(write_atomically, self.path, blocks)
             is_written = True
         except OSError as error:

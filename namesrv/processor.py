@@ -22,7 +22,6 @@ from triomq.namesrv.registration import Registrar
 from triomq.namesrv.route_limits import RouteLimits
 from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
-from triomq.namesrv.stepwise import in_steps
 from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG
 from triomq.protocol.bodies.name_list import TopicList
 from triomq.protocol.bodies.route import TopicRouteData
@@ -48,7 +47,6 @@ from triomq.protocol.headers.namesrv import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
-from triomq.remoting.step_line import next_step
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.processor")
@@ -246,7 +244,7 @@ class NamesrvProcessor:
             _audit(connection, request, "write permission removed", name=name, topics=count)
             return new_response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
-        return in_steps(self._routes.wiping_write_perm(name), answer)
+        return connection.steps.start(self._routes.wiping_write_perm(name), answer)
 
     def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | _LaterAnswer:
         name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
@@ -255,15 +253,15 @@ class NamesrvProcessor:
             _audit(connection, request, "write permission added", name=name, topics=count)
             return new_response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
-        return in_steps(self._routes.adding_write_perm(name), answer)
+        return connection.steps.start(self._routes.adding_write_perm(name), answer)
 
     # Key-value table and configuration.
 
     async def _put_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(PutKVConfigRequestHeader)
         key = header.key
-        known = await self._kv_config.put(header.namespace, key, header.value)
-        await _own_step()
+        known = await self._kv_config.put(header.namespace, key, header.value, connection.steps)
+        await _own_step(connection)
         before = {key: _shown(known)} if known is not None else None
         act, after = "key-value entry set", {key: _shown(header.value)}
         _audit(connection, request, act, namespace=header.namespace, key=key, before=before, after=after)
@@ -272,8 +270,8 @@ class NamesrvProcessor:
     async def _delete_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(DeleteKVConfigRequestHeader)
         key = header.key
-        known = await self._kv_config.delete(header.namespace, key)
-        await _own_step()
+        known = await self._kv_config.delete(header.namespace, key, connection.steps)
+        await _own_step(connection)
         if known is not None:
             act, before = "key-value entry deleted", {key: _shown(known)}
             _audit(connection, request, act, namespace=header.namespace, key=key, before=before)
@@ -322,11 +320,11 @@ def _audit(
     audit.info(act, remote=connection.remote.text, code=request.code, **subject, **audit_line(before, after))
 
 
-async def _own_step() -> None:
+async def _own_step(connection: Connection) -> None:
     """Wait for a step: all changes of one write continue at the same moment. Who is cancelled is not stopped, because
     the change that was made is noted in any case."""
     with trio.CancelScope(shield=True):
-        await next_step()
+        await connection.steps.next()
 
 
 def _shown(value: str) -> str:

@@ -9,7 +9,7 @@ registration whose connection closes before its last step changes nothing.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Generator, Hashable
 from typing import Any, Final
 
 import structlog
@@ -37,7 +37,6 @@ from triomq.protocol.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 from triomq.remoting.connection import Connection
-from triomq.remoting.step_line import next_step_of_many
 
 log = structlog.get_logger("triomq.namesrv.processor")
 
@@ -119,8 +118,9 @@ class Registrar:
         self, place: Place, registration: _Registration, request: RemotingCommand
     ) -> RemotingCommand:
         async with place:
-            await registration.check_sum()
-            return self._registered(request, await registration.run())
+            steps = registration.connection.steps
+            await steps.run(registration.checking(), are_short=True)
+            return self._registered(request, await steps.run(registration.in_steps(), are_short=True))
 
     def _registered(self, request: RemotingCommand, master: MasterAddress) -> RemotingCommand:
         return new_response(
@@ -163,7 +163,7 @@ class _Registration:
         broker: BrokerKey,
     ) -> None:
         self._routes = routes
-        self._connection = connection
+        self.connection = connection
         self._body = request.body
         self._crc32 = header.body_crc32
         self._broker = broker
@@ -176,13 +176,13 @@ class _Registration:
     def check_sum_at_once(self) -> None:
         self._check_sum(zlib.crc32(self._body) if self._crc32 else 0)
 
-    async def check_sum(self) -> None:
+    def checking(self) -> Generator[None, None, None]:
         """Compare the checksum of the body, in steps. Raises RequestRefused."""
         crc = 0
         if self._crc32:
             for at in range(0, len(self._body), CHECKSUM_BYTES):
                 crc = zlib.crc32(self._body[at : at + CHECKSUM_BYTES], crc)
-                await next_step_of_many()
+                yield
         self._check_sum(crc)
 
     def _check_sum(self, crc: int) -> None:
@@ -212,15 +212,15 @@ class _Registration:
             if master is not None:
                 return master
 
-    async def run(self) -> MasterAddress:
+    def in_steps(self) -> Generator[None, None, MasterAddress]:
         """Do all in steps."""
         try:
             # What a connection registers after its close would stay until it counts as silent.
-            while self._connection.is_open:
+            while self.connection.is_open:
                 master = self._step()
                 if master is not None:
                     return master
-                await next_step_of_many()
+                yield
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the connection closed before the registration took effect")
         finally:
             self._steps.close()  # what was prepared goes, if this was cancelled
@@ -245,7 +245,7 @@ class _Registration:
                 cluster=broker.cluster,
                 topics=self._topic_count,
             )
-        close_displaced(owners, brokers.owners(broker), self._connection, broker)
+        close_displaced(owners, brokers.owners(broker), self.connection, broker)
         return master
 
 

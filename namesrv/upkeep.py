@@ -10,7 +10,7 @@ import trio
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.routes import RouteTable
 from triomq.remoting.connection import Connection
-from triomq.remoting.step_line import next_step
+from triomq.remoting.scheduling.step_line import NO_LINE
 
 log = structlog.get_logger("triomq.namesrv")
 
@@ -33,7 +33,7 @@ class RouteUpkeep:
     async def run(self) -> None:
         while True:
             while self._routes.work():
-                await next_step()
+                await NO_LINE.next()
             await self._wakeup.wait()
             self._wakeup = trio.Event()
 
@@ -49,7 +49,7 @@ async def scan_silent_brokers(routes: RouteTable, dropped: Counter[str]) -> None
             if isinstance(owner, Connection):
                 owner.close("the broker has not registered for too long")
             if number % LINES_IN_A_STEP == LINES_IN_A_STEP - 1:
-                await next_step()
+                await NO_LINE.next()
         await trio.sleep(SCAN_PERIOD_SECONDS)
 
 
@@ -59,5 +59,5 @@ async def log_kv_config(kv_config: KvConfig) -> None:
     while True:
         for namespace, key, value in kv_config.items():
             log.info("key-value entry", namespace=namespace, key=key, value=value)
-            await next_step()
+            await NO_LINE.next()
         await trio.sleep(KV_LOG_PERIOD_SECONDS)

@@ -38,6 +38,7 @@ from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyReq
 from triomq.remoting.handshake import frame_fault
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, Share
+from triomq.remoting.scheduling.step_line import Steps
 from triomq.remoting.turn import Turn
 from triomq.remoting.unanswered import Unanswered
 from triomq.remoting.waiting_requests import WaitingRequests
@@ -49,7 +50,6 @@ _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
 _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
 _TASKS = 8  # requests wait until tasks have ended, and no task waits for a response from here
-
 
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
 
@@ -105,7 +105,8 @@ class Connection:
         self._next_opaque = 0
         self.serialize_type = settings.serialize_type
         self._language = settings.language
-        self._tasks = Tasks(nursery, remote.text, lambda: self._resume_reading(_TASKS), settings.steps)
+        self.steps = Steps(settings.step_line)  # of its tasks
+        self._tasks = Tasks(nursery, remote.text, lambda: self._resume_reading(_TASKS), self.steps)
         self._on_close = on_close
         self.on_answer: AnswerObserver | None = None
 
@@ -143,31 +144,26 @@ class Connection:
             self._set_room()
         handler = self._handler
         turn = self.turn
-        for index, command in enumerate(commands):
-            if command.flag & RPC_RESPONSE:
+        is_over = False
+        for command in commands:
+            if command.flag & RPC_RESPONSE:  # it need not wait
                 self._unanswered.resolve(command)
-                continue
-            handler.handle(self, command)
-            if self._output_bytes > self._room_bytes or turn.is_over():
-                self._keep(commands[index + 1 :])
-                return
+            elif is_over:
+                self._waiting.append(command)
+            else:
+                handler.handle(self, command)
+                if self._output_bytes > self._room_bytes or turn.is_over():
+                    is_over = True
+                    if not self._waiting:
+                        self._spent_seconds = turn.read_clock() - turn.arrived
+        if is_over:
+            self._is_in_order = True  # what arrives later must not overtake those that wait
+            self._wait_for_turn()
 
     def _read_frame(self, *, is_new: bool) -> None:
         self._has_frame = self._decoder.held_bytes > 0
         if not self._share.read_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=is_new):
             self._stop_reading(_NO_MEMORY)
-
-    def _keep(self, commands: list[RemotingCommand]) -> None:
-        """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
-        if not self._waiting:
-            self._spent_seconds = self.turn.read_clock() - self.turn.arrived
-        for command in commands:
-            if command.flag & RPC_RESPONSE:
-                self._unanswered.resolve(command)
-            else:
-                self._waiting.append(command)
-        self._is_in_order = True  # what arrives later must not overtake them
-        self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
         if self._waiting and self.is_open:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting.memory import MemoryBudget
-from triomq.remoting.step_line import StepLine
+from triomq.remoting.scheduling.step_line import StepLine
 
 C = TypeVar("C", contravariant=True)
 """The connection (remoting.connection)."""
@@ -40,7 +40,7 @@ class Transport(Protocol):
 class ConnectionSettings:
     """Bounds of a connection, and the header codec and language of its own requests. A water mark of 0 means the
     default: 4 MiB, and a quarter of the high one. `language` is a LanguageCode; None keeps that of each request.
-    `memory` is the budget of all connections of a server, `steps` the line of their tasks."""
+    `memory` is the budget of all connections of a server, `step_line` the line of their tasks."""
 
     max_frame_bytes: int
     max_unanswered: int
@@ -50,4 +50,4 @@ class ConnectionSettings:
     serialize_type: int = 0
     language: int | None = None
     memory: MemoryBudget | None = None
-    steps: StepLine | None = None
+    step_line: StepLine | None = None

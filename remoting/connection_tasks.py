@@ -1,7 +1,7 @@
 """The tasks that the requests of one connection started. Closing the connection cancels them.
 
 At most `MAX_TASKS` of them run. The others wait in order, and the socket with them. They begin one connection after
-another (step_line), so that the tasks of one connection hold up no other client.
+another (scheduling/step_line.py), so that the tasks of one connection hold up no other client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from triomq.remoting.log import get_logger
-from triomq.remoting.step_line import StepLine, line_of_task
+from triomq.remoting.scheduling.step_line import Steps
 
 log = get_logger("triomq.remoting.connection")
 
@@ -25,15 +25,15 @@ _Function = Callable[..., Awaitable[None]]
 
 class Tasks:
     """See the module's docstring. `peer` names the connection in the log. `on_room` is called when none waits any more.
-    Without a line a task begins at once."""
+    `steps` are those of this connection."""
 
     def __init__(
-        self, nursery: trio.Nursery, peer: str, on_room: Callable[[], None], line: StepLine | None = None
+        self, nursery: trio.Nursery, peer: str, on_room: Callable[[], None], steps: Steps
     ) -> None:
         self._nursery = nursery
         self._peer = peer
         self._on_room = on_room
-        self._line = line
+        self._steps = steps
         self._scopes: set[trio.CancelScope] = set()
         self._running = 0
         self._waiting: deque[tuple[_Function, tuple[Any, ...]]] = deque()
@@ -58,8 +58,6 @@ class Tasks:
 
     async def _run_all(self, function: _Function, args: tuple[Any, ...]) -> None:
         """Run a function, and then those that wait, as long as there are any."""
-        if self._line is not None:
-            line_of_task.set((self._line, self))
         try:
             while True:
                 await self._run(function, args)
@@ -74,8 +72,7 @@ class Tasks:
                 self.start(*self._waiting.popleft())
 
     async def _run(self, function: _Function, args: tuple[Any, ...]) -> None:
-        if self._line is not None:
-            await self._line.wait(self)
+        await self._steps.begin()
         with trio.CancelScope() as scope:
             if self._is_cancelled:
                 # Closed between `start` and now. The function still runs up to its first checkpoint, because its

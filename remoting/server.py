@@ -33,7 +33,7 @@ from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
-from triomq.remoting.step_line import StepLine
+from triomq.remoting.scheduling.step_line import StepLine
 from triomq.remoting.stream_transport import serve_stream
 from triomq.remoting.turn import Turn
 
@@ -106,7 +106,7 @@ class RemotingServer:
         self._tls_context = tls_context
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
         self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
-        self._steps = StepLine(turn.scheduler)
+        self._step_line = StepLine(turn.scheduler)
         self._admission = Admission(AdmissionLimits.of(settings))
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
@@ -145,7 +145,7 @@ class RemotingServer:
                 nursery.start_soon(self._turn.run)
                 nursery.start_soon(self._sweep)
                 nursery.start_soon(self._memory.run)
-                nursery.start_soon(self._steps.run)
+                nursery.start_soon(self._step_line.run)
                 if HAS_EPOLL:
                     self._poller = Poller(self._turn)
                     nursery.start_soon(self._poller.run)
@@ -212,7 +212,7 @@ class RemotingServer:
                 low_water_bytes=settings.write_low_water_bytes,
                 serialize_type=self._serialize_type,
                 memory=self._memory,
-                steps=self._steps,
+                step_line=self._step_line,
             ),
             on_close=self._closed,
         )

@@ -18,7 +18,7 @@ from triomq.broker.filters.sql92 import (
     compile_expression,
     compile_steps,
 )
-from triomq.broker.processors.steps import Steps
+from triomq.broker.processors.steps import OrderedRequests
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.producers import ProducerTable
@@ -73,7 +73,7 @@ class ClientProcessor:
         self._consumers = metadata.consumers
         self._producers = metadata.producers
         self._filters = metadata.filters
-        self._steps = Steps()
+        self._steps = OrderedRequests()
 
     def processors(self) -> dict[int, Processor]:
         """Return request code -> processor."""

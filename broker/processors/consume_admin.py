@@ -46,7 +46,6 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.remoting.step_line import next_step
 from triomq.store.message_store import MessageStore
 from triomq.store.results import EXT_UNIT_FIXED_BYTES, ExtUnit
 
@@ -107,11 +106,12 @@ class ConsumeAdminProcessor:
         tps = 0.0
         for topic in self._consumed_topics(group, topics):
             config = self._topics.get(topic)
-            table.update(await self._progress(group, topic, config.read_queue_nums if config is not None else 0))
+            queue_count = config.read_queue_nums if config is not None else 0
+            table.update(await self._progress(connection, group, topic, queue_count))
             tps += self._stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}")
             # Other tasks run here. That is safe: the list of topics is a copy, and each topic is looked up in its own
             # iteration.
-            await next_step()
+            await connection.steps.next()
         return new_response(request, body=ConsumeStats(consume_tps=tps, offset_table=table).encode())
 
     async def broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -127,11 +127,11 @@ class ConsumeAdminProcessor:
                     continue
                 entry = ConsumeStats(
                     consume_tps=self._stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}"),
-                    offset_table=await self._progress(group, topic, config.write_queue_nums),
+                    offset_table=await self._progress(connection, group, topic, config.write_queue_nums),
                 )
                 total_diff += entry.total_diff()
                 stats.append(entry)
-                await next_step()
+                await connection.steps.next()
             every.append({group: stats})
         body = ConsumeStatsList(broker_addr=self._broker_addr, consume_stats_list=every, total_diff=total_diff)
         return new_response(request, body=body.encode())
@@ -146,7 +146,9 @@ class ConsumeAdminProcessor:
             and (online is None or not online.subscriptions or topic in online.subscriptions)
         ]
 
-    async def _progress(self, group: str, topic: str, queue_count: int) -> dict[MessageQueue, OffsetWrapper]:
+    async def _progress(
+        self, connection: Connection, group: str, topic: str, queue_count: int
+    ) -> dict[MessageQueue, OffsetWrapper]:
         broker_name = self._configuration.broker.broker_name
         table: dict[MessageQueue, OffsetWrapper] = {}
         for queue_id in range(queue_count):
@@ -157,7 +159,7 @@ class ConsumeAdminProcessor:
                 consumer_offset=consumed,
                 last_timestamp=max(0, last_ms),
             )
-            await end_of_step(queue_id)
+            await end_of_step(connection, queue_id)
         return table
 
     async def time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -172,7 +174,7 @@ class ConsumeAdminProcessor:
             spans.append(self._span(header.group, header.topic, queue_id))
             # Other tasks run here. That is safe: each queue is looked up in its own iteration, and one that is gone by
             # then counts as empty.
-            await end_of_step(queue_id)
+            await end_of_step(connection, queue_id)
         return new_response(request, body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:

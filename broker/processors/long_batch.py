@@ -17,7 +17,7 @@ from triomq.protocol.message_id import offset_message_id_bytes_reference
 from triomq.protocol.properties import MAX_PROPERTIES_BYTES
 from triomq.protocol.record import BatchUnit, end_of_units, split_batch
 from triomq.protocol.speedups import accelerated
-from triomq.remoting.step_line import next_step
+from triomq.remoting.scheduling.step_line import Steps
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 _offset_message_id: Final = accelerated(offset_message_id_bytes_reference)
@@ -29,7 +29,7 @@ MESSAGES_IN_A_STEP: Final = 128
 
 
 async def put_in_steps(
-    writer: MessageWriter, message: MessageToStore, wait: bool, limits: tuple[int, int]
+    writer: MessageWriter, message: MessageToStore, wait: bool, limits: tuple[int, int], steps: Steps
 ) -> PutResult:
     """Store the batch that is the body of `message`, each unit with the properties of `message`, too. Return the result
     of all, when all are as durable as asked. `limits` are those of messages and of bytes. Raises RequestRefused."""
@@ -44,7 +44,7 @@ async def put_in_steps(
         longest = max([len(unit.properties) for unit in units])
         if longest + len(message.properties) + 1 > MAX_PROPERTIES_BYTES:
             raise _refused(f"a message has more than {MAX_PROPERTIES_BYTES} bytes of properties")
-        await next_step()
+        await steps.next()
     puts: list[AwaitedPut] = []
     for units in _parts(body):
         put = AwaitedPut()
@@ -52,7 +52,7 @@ async def put_in_steps(
         puts.append(put)
         if put.result.status is not PutStatus.PUT_OK:
             break
-        await next_step()
+        await steps.next()
     results = [await put.wait() for put in puts]
     whole = results[0]
     whole.status = next((one.status for one in results if one.status is not PutStatus.PUT_OK), whole.status)
@@ -62,13 +62,13 @@ async def put_in_steps(
     return whole
 
 
-async def ids_in_steps(store_host_hex: bytes, physical_offsets: list[int]) -> bytes:
+async def ids_in_steps(store_host_hex: bytes, physical_offsets: list[int], steps: Steps) -> bytes:
     """Return the ids of the messages at these offsets as the response has them."""
     parts: list[bytes] = []
     for begin in range(0, len(physical_offsets), LONG_BATCH):
-        step = physical_offsets[begin : begin + LONG_BATCH]
-        parts.append(b",".join([_offset_message_id(store_host_hex, offset) for offset in step]))
-        await next_step()
+        some = physical_offsets[begin : begin + LONG_BATCH]
+        parts.append(b",".join([_offset_message_id(store_host_hex, offset) for offset in some]))
+        await steps.next()
     return b",".join(parts)
 
 

@@ -92,7 +92,7 @@ class PullProcessor:
         expression = header.subscription
         if expression is not None and len(expression) > REMEMBERED_CHARACTERS and self._filters.must_compile(header):
             self._check(connection, header)
-            return compile_first(expression, partial(self._pull, connection, request, header))
+            return compile_first(connection, expression, partial(self._pull, connection, request, header))
         return self._pull(connection, request, header)
 
     def _pull(

@@ -17,7 +17,6 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import check_group_length, check_topic_length
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.remoting.step_line import next_step
 
 log = structlog.get_logger("triomq.broker.queue_locks")
 
@@ -54,7 +53,7 @@ class QueueLockProcessor:
         queues = list(body.mq_set)
         held = self._locks.lock(group, queues[:QUEUES_IN_A_STEP], client_id)
         for begin in range(QUEUES_IN_A_STEP, len(queues), QUEUES_IN_A_STEP):
-            await next_step()
+            await connection.steps.next()
             held += self._locks.lock(group, queues[begin : begin + QUEUES_IN_A_STEP], client_id)
         with trio.move_on_after(SAVE_SECONDS):
             try:
@@ -66,7 +65,7 @@ class QueueLockProcessor:
             return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
         texts: dict[MessageQueue, bytes] = {}
         for begin in range(0, len(held), QUEUES_IN_A_STEP):
-            await next_step()
+            await connection.steps.next()
             texts.update((queue, dumps(queue)) for queue in held[begin : begin + QUEUES_IN_A_STEP])
         # Which of them it still holds is asked for all at once: the response must be true when it is sent.
         told = b",".join([texts[queue] for queue in self._locks.still_held(group, held, client_id)])

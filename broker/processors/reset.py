@@ -75,7 +75,7 @@ class ResetProcessor:
         """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them.
         Other tasks run while the offsets are looked up; the members are those of the moment after it."""
         header = request.header(ResetOffsetRequestHeader)
-        body = ResetOffsetBody(offset_table=await self._new_offsets(header))
+        body = ResetOffsetBody(offset_table=await self._new_offsets(connection, header))
         group = self._consumers.get(header.group)
         if group is None:
             raise RequestRefused(
@@ -107,7 +107,9 @@ class ResetProcessor:
                 log.warning("offset reset not sent", group=header.group, client=member.client_id)
         return new_response(request, remark=NOT_SET, body=body.encode())
 
-    async def _new_offsets(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+    async def _new_offsets(
+        self, connection: Connection, header: ResetOffsetRequestHeader
+    ) -> dict[MessageQueue, int]:
         config = self._topics.get(header.topic)
         if config is None:
             raise RequestRefused(
@@ -125,7 +127,7 @@ class ResetProcessor:
                 wanted = self._store.reading.queue_offset_by_time(header.topic, queue_id, header.timestamp)
             queue = MessageQueue(header.topic, self._configuration.broker.broker_name, queue_id)
             table[queue] = wanted if header.is_force or wanted < consumed else consumed
-            await end_of_step(queue_id)
+            await end_of_step(connection, queue_id)
         return table
 
     async def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -43,6 +43,7 @@ from triomq.protocol.system_topics import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
+from triomq.remoting.scheduling.step_line import Steps
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.send")
@@ -164,7 +165,7 @@ class SendProcessor:
         message.keys = properties.get(names.KEYS)
         message.multi_queues = properties.get(names.INNER_MULTI_DISPATCH)
         if header.batch:
-            return self._send_batch(request, message, properties, wait, answer)
+            return self._send_batch(connection, request, message, properties, wait, answer)
         if topic.startswith(RETRY_PREFIX):
             self._divert_to_dlq(connection, request, header, message, properties)
         if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
@@ -209,6 +210,7 @@ class SendProcessor:
 
     def _send_batch(
         self,
+        connection: Connection,
         request: RemotingCommand,
         message: MessageToStore,
         properties: dict[str, str],
@@ -222,7 +224,7 @@ class SendProcessor:
         shared = property_text.encode(properties)
         body = message.body
         if len(body) > LONG_BATCH * BATCH_FIXED_BYTES and end_of_units(body, 0, LONG_BATCH) < len(body):
-            return self._send_long_batch(request, message, shared, wait, answer)
+            return self._send_long_batch(connection.steps, request, message, shared, wait, answer)
         try:
             units = split_batch(body, self._settings.max_messages_per_batch)
         except RecordError as error:
@@ -234,14 +236,20 @@ class SendProcessor:
         return None
 
     async def _send_long_batch(
-        self, request: RemotingCommand, message: MessageToStore, shared: bytes, wait: bool, answer: SendAnswer
+        self,
+        steps: Steps,
+        request: RemotingCommand,
+        message: MessageToStore,
+        shared: bytes,
+        wait: bool,
+        answer: SendAnswer,
     ) -> RemotingCommand | None:
         limits = self._settings.max_messages_per_batch, self._configuration.store.max_message_size_bytes
         message.properties = shared
         try:
-            result = answer.result = await put_in_steps(self._writer, message, wait, limits)
+            result = answer.result = await put_in_steps(self._writer, message, wait, limits, steps)
             if result.status is _PUT_OK:
-                answer.ids = await ids_in_steps(self._store_host_hex, result.physical_offsets or [])
+                answer.ids = await ids_in_steps(self._store_host_hex, result.physical_offsets or [], steps)
         except RequestRefused as refusal:
             return new_response(request, refusal.code, refusal.remark, ext_fields=self.standing_fields())
         answer.finish()

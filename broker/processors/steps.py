@@ -1,12 +1,13 @@
 """Long requests in steps, between which other tasks run.
 
 Walks over the queues of a topic, of which there may be 65,536, are a step every few queues. What is long only for some
-clients, such as the heartbeat of a thousand groups, runs here in `Steps`. A long expression is compiled in steps, too.
+clients, such as the heartbeat of a thousand groups, runs here in `OrderedRequests`. A long expression is compiled in
+steps, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, Final
 
 import trio
@@ -14,26 +15,26 @@ import trio
 from triomq.broker.filters.sql92 import compile_steps
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.remoting.connection import Connection
-from triomq.remoting.step_line import Result, in_steps, next_step
+from triomq.remoting.scheduling.step_line import Result
 
 QUEUES_IN_A_STEP: Final = 32
 
 
-async def end_of_step(queue_id: int) -> None:
+async def end_of_step(connection: Connection, queue_id: int) -> None:
     """Let other tasks run if this queue is the last of a step."""
     if queue_id % QUEUES_IN_A_STEP == QUEUES_IN_A_STEP - 1:
-        await next_step()
+        await connection.steps.next()
 
 
-async def compile_first(expression: str, then: Callable[[], Result]) -> Result:
+async def compile_first(connection: Connection, expression: str, then: Callable[[], Result]) -> Result:
     """Compile a long SQL92 expression in steps, then return what `then` returns, which finds it compiled."""
-    compiled = await in_steps(compile_steps(expression))
+    compiled = await connection.steps.run(compile_steps(expression))
     result = then()
     del compiled  # it had to be held until here
     return result
 
 
-class Steps:
+class OrderedRequests:
     """Requests in steps. Those of one connection run in the order in which they began."""
 
     def __init__(self) -> None:
@@ -62,14 +63,18 @@ class Steps:
         try:
             if before is not None:
                 await before.wait()
-            # What a connection registers after its close would stay permanently.
-            while connection.is_open and next(steps, _END) is None:
-                await next_step()
+            await connection.steps.run(_while_open(connection, steps))
             return new_response(request)
         finally:
             ended.set()
             if self._last.get(connection) is ended:
                 del self._last[connection]
+
+
+def _while_open(connection: Connection, steps: Iterator[None]) -> Generator[None, None, None]:
+    """Do steps of work until the connection closes. What it registers after its close would stay permanently."""
+    while connection.is_open and next(steps, _END) is None:
+        yield
 
 
 _END: Final = object()

@@ -152,7 +152,7 @@ class TopicAdminProcessor:
                 max_offset=end,
                 min_offset=max(0, self._store.reading.min_offset(topic, queue_id)),
             )
-            await end_of_step(queue_id)
+            await end_of_step(connection, queue_id)
         return new_response(request, body=TopicStatsTable(offset_table=table).encode())
 
     def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.connection import Connection
+from triomq.remoting.scheduling.step_line import Steps
 from triomq.store.results import QueryResult
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class FakeConnection(Connection):
         self.remote = HostPort.parse(address)
         self.local = HostPort.parse("10.0.0.9:10911")
         self.is_open = True
+        self.steps = Steps()
         self.serialize_type = 0
         self.closed_because: str | None = None
         self.notes: dict[object, str] = {}

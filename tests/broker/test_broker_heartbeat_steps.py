@@ -18,7 +18,7 @@ from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.scheduling.scheduler import Scheduler
-from triomq.remoting.step_line import StepLine, line_of_task
+from triomq.remoting.scheduling.step_line import StepLine, Steps
 
 
 class Around:
@@ -91,9 +91,10 @@ async def test_many_heartbeats_at_once_share_the_line_of_steps() -> None:
         nursery.start_soon(line.run)
 
         async def run(client: int) -> None:
-            line_of_task.set((line, client))
-            await line.wait(client)  # as tasks of connections begin
-            await around.answer(around.beat(FakeConnection(f"10.0.0.1:{client}"), names(f"g{client}-", 40)))
+            connection = FakeConnection(f"10.0.0.1:{client}")
+            connection.steps = Steps(line)
+            await connection.steps.begin()  # as tasks of connections begin
+            await around.answer(around.beat(connection, names(f"g{client}-", 40)))
 
         async with trio.open_nursery() as clients:
             for client in range(10):

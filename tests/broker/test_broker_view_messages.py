@@ -17,7 +17,7 @@ from triomq.dashboard.views import Ask, Data, NotThere, Steps
 from triomq.protocol import message_id
 from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.protocol.record import encode_into
-from triomq.remoting.step_line import in_steps
+from triomq.remoting.scheduling.step_line import NO_LINE
 
 BODY_AT = 88
 """Where the body of a record begins."""
@@ -47,13 +47,13 @@ def pages(broker: WholeBroker) -> Messages:
 
 
 async def listed(broker: WholeBroker, viewer: Reader | None = None, **query: str) -> list[Any]:
-    data = await in_steps(pages(broker).messages(Ask(query, viewer)))
+    data = await NO_LINE.run(pages(broker).messages(Ask(query, viewer)))
     rows: list[Any] = data["rows"]
     return rows
 
 
 async def one(broker: WholeBroker, viewer: Reader | None = None, **query: str) -> Data:
-    return await in_steps(pages(broker).message(Ask(query, viewer)))
+    return await NO_LINE.run(pages(broker).message(Ask(query, viewer)))
 
 
 async def filled(broker: WholeBroker, count: int = 6, topic: str = "T") -> None:
@@ -96,9 +96,9 @@ async def test_a_queue_has_pages_and_a_list_has_a_bound(tmp_path: Path) -> None:
         await broker.create_topic("T", queues=1)
         for _ in range(MOST_FOUND_BY_KEY + 10):
             await broker.send("T")
-        first = await in_steps(pages(broker).messages(Ask({"topic": "T", "queue": "0", "offset": "0"})))
+        first = await NO_LINE.run(pages(broker).messages(Ask({"topic": "T", "queue": "0", "offset": "0"})))
         assert (len(first["rows"]), first["older"], first["newer"]) == (MOST_MESSAGES, None, MOST_MESSAGES)
-        newest = await in_steps(pages(broker).messages(Ask({"topic": "T", "queue": "0"})))
+        newest = await NO_LINE.run(pages(broker).messages(Ask({"topic": "T", "queue": "0"})))
         assert [row.offset for row in newest["rows"]] == list(range(73, 23, -1))
         assert (newest["older"], newest["newer"]) == (0, None)
         assert len(await listed(broker, topic="T", key="k1")) == MOST_FOUND_BY_KEY

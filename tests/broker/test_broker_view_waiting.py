@@ -10,7 +10,7 @@ from broker_whole import WholeBroker, now_ms, whole_broker
 
 from triomq.broker.views.waiting import Waiting
 from triomq.dashboard.views import Ask, Data, NotThere
-from triomq.remoting.step_line import in_steps
+from triomq.remoting.scheduling.step_line import NO_LINE
 
 
 @dataclass
@@ -33,12 +33,12 @@ def pages(broker: WholeBroker) -> Waiting:
 
 
 async def dead(broker: WholeBroker, viewer: Reader | None = None, **query: str) -> list[tuple[str, int]]:
-    data = await in_steps(pages(broker).dead_letters(Ask(query, viewer)))
+    data = await NO_LINE.run(pages(broker).dead_letters(Ask(query, viewer)))
     return [(row.name, row.messages) for row in data["list"].rows]
 
 
 async def waiting(broker: WholeBroker) -> Data:
-    return await in_steps(pages(broker).waiting(Ask()))
+    return await NO_LINE.run(pages(broker).waiting(Ask()))
 
 
 async def test_dead_letters_are_counted_by_group_and_shown_to_those_who_may_read_them(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ async def test_half_messages_wait_from_the_first_that_is_not_checked(tmp_path: P
 async def test_only_administrators_see_what_waits_of_all_topics(tmp_path: Path) -> None:
     async with whole_broker(tmp_path) as broker:
         with pytest.raises(NotThere, match="only administrators"):
-            await in_steps(pages(broker).waiting(Ask({}, Reader("T"))))
+            await NO_LINE.run(pages(broker).waiting(Ask({}, Reader("T"))))

@@ -39,7 +39,7 @@ def endless() -> Iterator[bytes]:
 async def serving(address: str = "127.0.0.1") -> AsyncIterator[HttpServer]:
     server = HttpServer(address, 0, answer)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server._steps.run)
+        nursery.start_soon(server._step_line.run)
         server.nursery = nursery  # type: ignore[attr-defined]
         yield server
         nursery.cancel_scope.cancel()
@@ -337,7 +337,7 @@ async def echo(request: Request) -> Response:
 async def serving_forms(rules: http_server.Rules = RULES) -> AsyncIterator[HttpServer]:
     server = HttpServer("127.0.0.1", 0, echo, rules)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server._steps.run)
+        nursery.start_soon(server._step_line.run)
         server.nursery = nursery  # type: ignore[attr-defined]
         yield server
         nursery.cancel_scope.cancel()

@@ -28,6 +28,7 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.scheduling.step_line import Steps
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.turn import Turn
 
@@ -39,6 +40,7 @@ class FakeConnection:
         self.remote = HostPort("127.0.0.1", port)
         self.peer_names: frozenset[str] = frozenset()
         self.turn = Turn()
+        self.steps = Steps()
         self.is_open = True
         self.close_reason: str | None = None
         self._nursery = nursery

@@ -672,7 +672,7 @@ async def test_a_change_is_in_the_audit_log_although_its_connection_closes(names
     assert [line["event"] for line in captured] == ["key-value entry set"]
 
 
-async def _put(namespace: str, key: str, value: str) -> None:
+async def _put(namespace: str, key: str, value: str, steps: object) -> None:
     """A change that was made although its caller was cancelled meanwhile."""
 
 

@@ -7,7 +7,7 @@ import trio
 
 from triomq.remoting.scheduling.policy import INTERACTIVE_READS
 from triomq.remoting.scheduling.scheduler import Client, Scheduler
-from triomq.remoting.step_line import StepLine
+from triomq.remoting.scheduling.step_line import StepLine
 
 
 def beside_a_client(*, is_waiting: bool) -> Scheduler:

@@ -18,7 +18,6 @@ from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.scheduling.policy import INTERACTIVE_READS
 from triomq.remoting.scheduling.scheduler import Client, Scheduler
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.step_line import next_step
 from triomq.remoting.turn import Turn
 
 pytestmark = pytest.mark.skipif(not poller_module.HAS_EPOLL, reason="epoll is not available here")
@@ -42,11 +41,11 @@ class Server:
     def plain(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         return new_response(request)
 
-    async def stepped(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    async def stepped(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         with trio.CancelScope(shield=True):  # as a task that is about to continue when the server is cancelled
             await self.goes_on.wait()
             for _unused in range(3):
-                await next_step()
+                await connection.steps.next()
         self.finished += 1
         return new_response(request)
 

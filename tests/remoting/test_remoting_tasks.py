@@ -20,8 +20,8 @@ from triomq.remoting.connection_tasks import MAX_TASKS
 from triomq.remoting.processor_table import Pool, ProcessorTable
 from triomq.remoting.scheduling.policy import BACKGROUND
 from triomq.remoting.scheduling.scheduler import Scheduler
+from triomq.remoting.scheduling.step_line import StepLine, Steps
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.step_line import StepLine, line_of_task, next_step, next_step_of_many
 from triomq.remoting.turn import Turn
 
 WAITS = 2
@@ -186,12 +186,12 @@ async def test_the_steps_of_one_pass_of_the_loop_have_a_time(nursery: trio.Nurse
     steps = [0]
 
     async def task(owner: int) -> None:
-        line_of_task.set((line, owner))
-        await line.wait(owner)
+        mine = Steps(line)
+        await mine.begin()
         for _ in range(3):
             steps[-1] += 1
             clock.now += 0.6 * BACKGROUND.quota_seconds
-            await next_step()
+            await mine.next()
 
     async def passes() -> None:
         while True:
@@ -216,12 +216,12 @@ async def test_short_parts_share_a_pass_until_its_time_is_over_or_another_waits(
     parts: list[list[int]] = [[]]
 
     async def task(owner: int) -> None:
-        line_of_task.set((line, owner))
-        await line.wait(owner)
+        mine = Steps(line)
+        await mine.begin()
         for _ in range(60):
             parts[-1].append(owner)
             clock.now += 0.24 * BACKGROUND.quota_seconds
-            await next_step_of_many()
+            await mine.next(is_short=True)
 
     async def passes() -> None:
         while True:
@@ -289,14 +289,12 @@ async def test_nobody_waits_for_a_line_that_has_ended(autojump_clock: MockClock)
 
 
 async def test_the_connections_of_a_server_share_a_line(nursery: trio.Nursery) -> None:
-    lines: list[StepLine] = []
-    owners: set[object] = set()
+    lines: list[StepLine | None] = []
+    owners: set[Steps] = set()
 
-    async def looks(_: Connection, request: RemotingCommand) -> RemotingCommand:
-        found = line_of_task.get()
-        assert found is not None
-        lines.append(found[0])
-        owners.add(found[1])
+    async def looks(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        lines.append(connection.steps._line)
+        owners.add(connection.steps)
         return new_response(request)
 
     table = ProcessorTable()

@@ -1,9 +1,9 @@
-"""The order in which the tasks of all connections compute.
+"""The order in which the tasks of all connections compute, and how they do that in steps.
 
 The event loop runs every task that can continue before it looks at sockets again. A thousand requests that each start a
 task would so keep all clients waiting, however short each of them is. So a task takes its *steps* (its beginning, and
 each part of a long walk) from this line. How many fit into one pass of the loop is what the scheduler says
-(scheduling.scheduler.Pass). The rest waits for later passes, one connection after another. What a task does after it
+(scheduler.Pass). The rest waits for later passes, one connection after another. What a task does after it
 has waited for something else (a file, a client) is no step of the line.
 
 Only the event loop touches it.
@@ -12,15 +12,15 @@ Only the event loop touches it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator
-from contextvars import ContextVar
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
 
 import trio
 
 from triomq.remoting.scheduling.scheduler import Pass, Scheduler
 
 Result = TypeVar("Result")
+Answer = TypeVar("Answer")
 
 
 class StepLine:
@@ -94,32 +94,55 @@ class StepLine:
                 waiting[owner] = queue  # at the end
 
 
-line_of_task: Final[ContextVar[tuple[StepLine, object] | None]] = ContextVar("line_of_task", default=None)
-"""The line of this task, and its owner."""
+class Steps:
+    """How the tasks of one owner (a connection) run in steps: each takes its place in the line. Without a line they
+    only let other tasks run."""
 
+    def __init__(self, line: StepLine | None = None) -> None:
+        self._line = line
 
-async def next_step() -> None:
-    """Let other tasks run between two parts of a long walk; a task of a connection waits for its next step."""
-    await trio.lowlevel.checkpoint()
-    line = line_of_task.get()
-    if line is not None:
-        await line[0].wait(line[1])
+    async def begin(self) -> None:
+        """Wait for the first step of a task; without a line it begins at once."""
+        if self._line is not None:
+            await self._line.wait(self)
 
+    async def next(self, *, is_short: bool = False) -> None:
+        """End a step and wait for the next one. A short one is much shorter than a pass: the next runs in the same
+        pass, as long as nobody else waits for a step and there is time."""
+        if is_short and self._line is not None and self._line.has_time_now():
+            return
+        await trio.lowlevel.checkpoint()
+        await self.begin()
 
-async def next_step_of_many() -> None:
-    """Do the same as `next_step` after a part that is much shorter than a pass: the next part runs in the same pass as
-    long as nobody else waits for a step and there is time."""
-    line = line_of_task.get()
-    if line is None or not line[0].has_time_now():
-        await next_step()
-
-
-async def in_steps(steps: Generator[None, None, Result]) -> Result:
-    """Run work to its end and return what it returns. Each of its items ends a step."""
-    while True:
+    async def run(self, work: Generator[None, None, Result], *, are_short: bool = False) -> Result:
+        """Run work to its end and return what it returns. Each of its items ends a step. If this is cancelled, or
+        fails, the work is closed."""
         try:
-            next(steps)
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    result: Result = end.value
+                    return result
+                await self.next(is_short=are_short)
+        finally:
+            work.close()
+
+    def start(
+        self, work: Generator[None, None, Result], then: Callable[[Result], Answer]
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        """Do the first step of work with short steps now. Return what `then` makes of the result, or what does the
+        others, if there are any."""
+        try:
+            next(work)
         except StopIteration as end:
-            result: Result = end.value
-            return result
-        await next_step()
+            return then(end.value)
+        return self._others(work, then)
+
+    async def _others(self, work: Generator[None, None, Result], then: Callable[[Result], Answer]) -> Answer:
+        await self.next(is_short=True)
+        return then(await self.run(work, are_short=True))
+
+
+NO_LINE: Final = Steps()
+"""For tasks of the daemon itself, and for work that nobody waits for."""
