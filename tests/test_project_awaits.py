@@ -10,9 +10,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "internals" / "awaits.md"
-ROOMS = ("broker", "daemon", "dashboard", "monitoring", "namesrv", "remoting", "store")
+ROOMS = ("broker", "daemon", "dashboard", "dledger", "monitoring", "namesrv", "remoting", "store")
 # Modules that run outside of a daemon: programs of one task, and what embeds a whole cluster.
-OUTSIDE = ("broker/embedded/", "broker/quickstart.py", "broker/both_daemons.py", "store/__main__.py", "store/selftest/")
+OUTSIDE = (
+    *("broker/embedded/", "broker/quickstart.py", "broker/both_daemons.py", "store/__main__.py", "store/selftest/"),
+    *("dledger/__main__.py", "dledger/member/alone.py", "dledger/member/client.py"),
+)
 KINDS = ("Snapshot", "Again", "Alone")
 
 

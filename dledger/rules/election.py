@@ -158,8 +158,10 @@ class Election:
                 core.to_candidate(answer.term)
                 self.begin(self.random_wait(), now)
                 return
-        if not self._win_if_elected(asked) and asked.open == 0:
-            self._end_round(asked, now)
+        if self._win_if_elected(asked):
+            return
+        if asked.open == 0 or asked.count(codes.ACCEPT, codes.REJECT_TERM_NOT_READY) >= core.quorum:
+            self._end_round(asked, now)  # a silent member must not hold up those that are ready now
 
     def _win_if_elected(self, asked: _Round) -> bool:
         if asked.count(codes.ACCEPT) < self._core.quorum:

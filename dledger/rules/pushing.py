@@ -140,7 +140,8 @@ class Pusher:
     def _push(self, kind: str, entries: list[Entry], now: int) -> None:
         core = self._core
         self._pushed_at = now
-        self._committed_sent = core.committed
+        if kind in (bodies.PUSH_APPEND, bodies.PUSH_COMMIT):  # followers commit nothing by the others
+            self._committed_sent = core.committed
         request = bodies.push_request(
             kind,
             group=core.setup.group,

@@ -282,6 +282,19 @@ def test_entries_that_are_written_together_are_acknowledged_together_when_a_quor
     assert [(one.ticket, one.code, one.index) for one in lab.settled] == [("three", codes.SUCCESS, 2)]
 
 
+def test_a_follower_that_was_aligned_after_the_commit_hears_of_it() -> None:
+    """It commits nothing by a COMPARE or TRUNCATE, although these name the committed index."""
+    lab = Lab()
+    lab.lead()
+    lab.propose("one", body(0))
+    lab.turn()
+    lab.align("n1")
+    assert lab.member.committed == 0
+    lab.align("n2")
+    lab.turn(100)
+    assert [call.request.commit_index for call in lab.pushes(PUSH_COMMIT, "n2")] == [0]
+
+
 def test_entries_of_older_terms_are_committed_with_one_of_the_own_term_only() -> None:
     """D1."""
     lab = Lab(terms=(1, 1), term=1)

@@ -270,3 +270,17 @@ def test_a_request_for_another_member_or_group_is_refused(changes: dict[str, str
     lab.follow(1)
     answer = lab.ask(lab.vote_request(**changes))
     assert (answer.code, answer.leader_id, answer.vote_result) == (code, "n1", codes.VOTE_UNKNOWN)
+
+
+def test_a_candidate_asks_again_at_once_although_another_member_is_silent() -> None:
+    """Otherwise each of two asks in a new term while the other waits for the silent one."""
+    lab = Lab()
+    lab.turn(1000)
+    for call in lab.calls(MetadataRequest):
+        lab.answer(call, MetadataResponse(group=GROUP))
+    first = lab.calls(VoteRequest, "n1")[0]
+    lab.answer(first, VoteResponse(vote_result=codes.REJECT_TERM_NOT_READY))
+    again = lab.calls(VoteRequest, "n1")[0]
+    assert again.request.term == first.request.term == lab.member.term
+    lab.answer(again, VoteResponse(vote_result=codes.ACCEPT))
+    assert lab.member.role is Role.LEADER
