@@ -27,28 +27,30 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.config import ServerSettings
+from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.scheduling.step_line import Steps
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.turn import Turn
 
 
-class FakeConnection:
-    """A peer: records its responses, and whether it was closed."""
+class FakeConnection(Connection):
+    """A peer: records its responses, and whether it was closed. It is a connection, since compiled code takes nothing
+    else, but has no socket."""
 
     def __init__(self, nursery: trio.Nursery, port: int = 40000) -> None:
         self.remote = HostPort("127.0.0.1", port)
-        self.peer_names: frozenset[str] = frozenset()
+        self.peer_names = frozenset()
         self.turn = Turn()
         self.steps = Steps()
         self.is_open = True
-        self.close_reason: str | None = None
+        self.close_reason = None
         self._nursery = nursery
-        self._send, self._receive = trio.open_memory_channel[RemotingCommand](100)
+        self._answers, self._receive = trio.open_memory_channel[RemotingCommand](100)
 
     def answer(self, request: RemotingCommand, response: RemotingCommand, since: float = inf) -> None:
         if not request.is_oneway:
-            self._send.send_nowait(response)
+            self._answers.send_nowait(response)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         self._nursery.start_soon(function, *args)
@@ -103,12 +105,12 @@ class FakeNamesrv:
 
     def disconnect(self, connection: FakeConnection) -> None:
         connection.close("the peer closed it")
-        self.events.connection_closed(connection)  # type: ignore[arg-type]
+        self.events.connection_closed(connection)
 
     async def send(self, request: RemotingCommand, connection: FakeConnection | None = None) -> RemotingCommand:
         (arrived,) = FrameDecoder().feed(encode_frame(request))
         peer = connection or self.peer
-        self.table.handle(peer, arrived)  # type: ignore[arg-type]
+        self.table.handle(peer, arrived)
         return await peer.next_answer()
 
     async def ask(

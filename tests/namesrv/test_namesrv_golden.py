@@ -113,7 +113,7 @@ class Replay:
         request = command(frame)
         self.perms_changed |= frame["code_name"] in COUNTS
         if request.is_oneway:
-            self.namesrv.table.handle(connection, request)  # type: ignore[arg-type]
+            self.namesrv.table.handle(connection, request)
             return
         answer = await self.namesrv.send(request, connection)
         self.waiting[frame["conn"], request.opaque] = request, answer

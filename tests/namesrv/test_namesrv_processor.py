@@ -264,7 +264,7 @@ async def test_a_oneway_registration_counts_and_is_not_answered(namesrv: FakeNam
         ext_fields={**broker_fields(), "haServerAddr": "h:1"},
         oneway=True,
     )
-    namesrv.table.handle(namesrv.peer, request)  # type: ignore[arg-type]
+    namesrv.table.handle(namesrv.peer, request)
     assert namesrv.routes.topics() == ["T"]
     # The next response belongs to the next request.
     assert (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body != b""
@@ -664,7 +664,7 @@ async def test_the_audit_log_has_the_beginning_of_a_long_value(namesrv: FakeName
 
 async def test_a_change_is_in_the_audit_log_although_its_connection_closes(namesrv: FakeNamesrv) -> None:
     request = new_request(RequestCode.PUT_KV_CONFIG, ext_fields={"namespace": "N", "key": "k", "value": "v"})
-    work = namesrv.processor._put_kv(namesrv.peer, request)  # type: ignore[arg-type]
+    work = namesrv.processor._put_kv(namesrv.peer, request)
     with capture_logs() as captured, trio.CancelScope() as scope:
         scope.cancel()
         namesrv.kv_config.put = _put  # type: ignore[method-assign, assignment]

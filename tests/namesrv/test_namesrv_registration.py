@@ -117,7 +117,7 @@ async def test_registrations_of_a_broker_take_effect_in_their_order(
         ext_fields={**broker_fields(), "haServerAddr": "h:1"},
         oneway=True,
     )
-    namesrv.table.handle(second, request)  # type: ignore[arg-type]
+    namesrv.table.handle(second, request)
     await running.watch(1)
     with trio.fail_after(10):
         while perms(namesrv.routes, 1) != {2}:
@@ -359,5 +359,5 @@ async def test_a_registration_up_to_a_size_takes_effect_before_the_next_request(
             oneway=True,
         )
         connection = FakeConnection(namesrv.nursery)
-        namesrv.table.handle(connection, request)  # type: ignore[arg-type]
+        namesrv.table.handle(connection, request)
         assert (f"b{size}" in namesrv.routes.brokers.cluster_info().broker_addr_table) == is_at_once
