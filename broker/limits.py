@@ -55,8 +55,7 @@ class Gate:
         self.too_old = 0  # those of them that had waited too long
 
     def __call__(self) -> str | None:
-        now = self._pool.now = self._turn.time()
-        waited = now - self._turn.arrived
+        waited = self._turn.time() - self._turn.arrived
         if waited <= self.limit_seconds:
             return None
         return self.refuse(TOO_OLD, waited)
@@ -103,7 +102,7 @@ class SendGate(Gate):
             self.limit_seconds = self._wait_seconds
 
     def __call__(self) -> str | None:
-        now = self._pool.now = self._turn.time()
+        now = self._turn.time()
         waited = now - self._turn.arrived
         if waited <= self.limit_seconds:
             return None
@@ -143,6 +142,8 @@ class Limits:
         self._transaction = Gate(pools.transaction, turn)
         self._logged = 0
         self._gates: dict[str, Gate] = {}
+        for pool in pools.all():
+            pool.clock = turn.time
         for pool, gate in (
             (pools.send, self._send),
             (pools.pull, self._pull),

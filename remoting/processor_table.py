@@ -41,10 +41,9 @@ OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 class Pool:
     """A bound on unfinished requests of one kind. The code that parks a request calls `entered` and later `left`.
 
-    `guard`, if set, runs before every request. If it returns a remark, the request is refused with SYSTEM_BUSY. A guard
-    that reads the clock stores the time in `now`, so that `entered` need not read the clock. `make_room`, if set,
-    runs before a request of this connection would be refused because the pool is full, and returns whether there is
-    room now."""
+    `guard`, if set, runs before every request. If it returns a remark, the request is refused with SYSTEM_BUSY.
+    `make_room`, if set, runs before a request of this connection would be refused because the pool is full, and returns
+    whether there is room now. `clock` returns trio's time; that of a turn (Turn.time) need not read it."""
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
@@ -53,9 +52,8 @@ class Pool:
         self.rejected = 0
         self.guard: Guard | None = None
         self.make_room: Callable[[Connection], bool] | None = None
-        self.now = 0.0
+        self.clock: Callable[[], float] = trio.current_time
         self._since: dict[object, float] = {}
-        self._clock: Callable[[], float] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -63,13 +61,7 @@ class Pool:
 
     def entered(self, token: object) -> None:
         self.in_flight += 1
-        if self.now:
-            self._since[token] = self.now
-            self.now = 0.0
-            return
-        if self._clock is None:
-            self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
-        self._since[token] = self._clock()
+        self._since[token] = self.clock()
 
     def left(self, token: object) -> float:
         """Return when the request entered, infinity for one that is not here."""
