@@ -15,7 +15,7 @@ again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count, islice
@@ -29,6 +29,7 @@ from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
+from triomq.remoting.scheduling.step_line import NO_LINE
 from triomq.store.message_store import MessageStore
 from triomq.store.results import GetStatus, MessageFilter
 from triomq.store.watermark import Waiter
@@ -39,11 +40,11 @@ SCAN_ENTRIES: Final = 4096
 """Entries examined for one parked pull at a time. If such a window holds no match, the client gets a response and pulls
 again. So no commit scans without bound."""
 
-LEAVE_SHARE: Final = 16
-"""One in this number of pulls of the connection that holds the most leaves at a time; so looking for it is rare."""
+EVICTED_SHARE: Final = 16
+"""One in this number of pulls of the connection that holds the most is evicted at a time; so looking for it is rare."""
 
-LEAVE_AT_ONCE: Final = 32
-"""More do not leave at a time: each reads its queue once more and has a response."""
+EVICTED_AT_ONCE: Final = 32
+"""More are not evicted at a time: each reads its queue once more and has a response."""
 
 PURGE_AT_ONCE: Final = 512
 """Deadlines that are looked at in a step when most belong to pulls that have their response."""
@@ -106,23 +107,6 @@ class ParkedPull:
 _Deadline: TypeAlias = tuple[float, int, ParkedPull]
 
 
-class _Purge:
-    """Makes a heap of the deadlines of those that are still parked, in steps. Those that are parked meanwhile enter
-    both heaps."""
-
-    def __init__(self, deadlines: list[_Deadline]) -> None:
-        self.kept: list[_Deadline] = []
-        self._old = deadlines.copy()
-
-    def step(self) -> bool:
-        """Look at some of the old ones. Return whether all have been looked at."""
-        for entry in self._old[-PURGE_AT_ONCE:]:
-            if entry[2].is_parked:
-                heappush(self.kept, entry)
-        del self._old[-PURGE_AT_ONCE:]
-        return not self._old
-
-
 class LongPolling:
     """All parked pulls. `answer` runs a pull once more and sends its response, whatever it finds."""
 
@@ -134,10 +118,9 @@ class LongPolling:
         self._numbers = count()
         self._by_connection: dict[Connection, dict[ParkedPull, None]] = {}  # the oldest first
         self._by_address: dict[str, dict[Connection, None]] = {}
-        self._greediest: Connection | None = None
-        self._greediest_held = 0
-        self._purge: _Purge | None = None
-        self._old_deadlines: list[_Deadline] = []
+        self._largest_holder: Connection | None = None
+        self._largest_held = 0  # by it, when it was found
+        self._to_purge: list[_Deadline] = []  # of the heap before; see `_purge`
         self._gone: deque[ParkedPull] = deque()  # pulls of closed connections
         self._is_running = False
         self._sooner = trio.Event()
@@ -189,16 +172,13 @@ class LongPolling:
         mine[parked] = None
         if not self._deadlines or due < self._deadlines[0][0]:
             self._sooner.set()
-        entry = (due, next(self._numbers), parked)
-        heappush(self._deadlines, entry)
-        if self._purge is not None:
-            heappush(self._purge.kept, entry)
+        heappush(self._deadlines, (due, next(self._numbers), parked))
 
     def _check_memory(self, parked: ParkedPull) -> None:
         if parked.connection.hold(parked.held_bytes):
-            greediest = self._find_greediest()
-            if greediest is not None:
-                self._dismiss(greediest)
+            holder = self._find_largest_holder()
+            if holder is not None:
+                self._evict(holder)
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
@@ -224,24 +204,24 @@ class LongPolling:
         if self._gone:
             self._forget_gone()
             return True
-        greediest = self._find_greediest()
-        if greediest is None or greediest is connection:
+        holder = self._find_largest_holder()
+        if holder is None or holder is connection:
             return False
-        self._dismiss(greediest)
+        self._evict(holder)
         return True
 
-    def _dismiss(self, connection: Connection) -> None:
+    def _evict(self, connection: Connection) -> None:
         """Give the oldest pulls of a connection their response."""
         held = self._by_connection[connection]
         now = trio.current_time()
-        for parked in list(islice(held, min(len(held) // LEAVE_SHARE + 1, LEAVE_AT_ONCE))):
+        for parked in list(islice(held, min(len(held) // EVICTED_SHARE + 1, EVICTED_AT_ONCE))):
             parked.deadline = now
             self._finish(parked)
 
-    def _find_greediest(self) -> Connection | None:
+    def _find_largest_holder(self) -> Connection | None:
         """Return the connection that holds the most pulls, of the address that holds the most."""
-        known = self._greediest
-        if known is not None and 4 * len(self._by_connection.get(known, ())) > 3 * self._greediest_held:
+        known = self._largest_holder
+        if known is not None and 4 * len(self._by_connection.get(known, ())) > 3 * self._largest_held:
             return known
         held = self._by_connection
 
@@ -251,9 +231,9 @@ class LongPolling:
         if not held:
             return None
         connections = max(self._by_address.values(), key=of_address)
-        self._greediest = max(connections, key=lambda connection: len(held[connection]))
-        self._greediest_held = len(held[self._greediest])
-        return self._greediest
+        self._largest_holder = max(connections, key=lambda connection: len(held[connection]))
+        self._largest_held = len(held[self._largest_holder])
+        return self._largest_holder
 
     def _leave(self, connection: Connection) -> None:
         """Forget a connection that holds no pull any more."""
@@ -262,15 +242,15 @@ class LongPolling:
         del same_address[connection]
         if not same_address:
             del self._by_address[connection.remote.ip]
-        if self._greediest is connection:
-            self._greediest = None
+        if self._largest_holder is connection:
+            self._largest_holder = None
 
     def time_jumped(self, seconds: float) -> None:
         """Shift the deadlines: the clock jumped ahead, but the clients did not wait that long."""
-        for _, _, parked in self._deadlines:
-            parked.deadline += seconds
-        self._deadlines = [(due + seconds, number, parked) for due, number, parked in self._deadlines]
-        self._purge = None  # the next one begins with these
+        for deadlines in (self._deadlines, self._to_purge):
+            for at, (due, number, parked) in enumerate(deadlines):
+                parked.deadline += seconds
+                deadlines[at] = (due + seconds, number, parked)
 
     def _wait(self, parked: ParkedPull) -> None:
         end = self._store.reading.queue_end(parked.header.topic, parked.header.queue_id)
@@ -338,56 +318,66 @@ class LongPolling:
         if parked.waiter is not None:
             parked.waiter.cancel()
             parked.waiter = None
-        if self._purge is None and len(self._deadlines) > max(PURGE_AT_ONCE, 4 * self._pool.in_flight):
-            self._purge = _Purge(self._deadlines)
+        if self._must_purge():
             self._sooner.set()
             if not self._is_running:
-                self._purge_at_once()
+                for _ in self._purge():
+                    pass
 
-    def _purge_at_once(self) -> None:
-        while self._is_purging():
-            self._go_on_purging()
+    def _must_purge(self) -> bool:
+        """Return whether most deadlines belong to pulls that have their response."""
+        return len(self._deadlines) > max(PURGE_AT_ONCE, 4 * self._pool.in_flight)
 
-    def _is_purging(self) -> bool:
-        return self._purge is not None or len(self._old_deadlines) > 0
-
-    def _go_on_purging(self) -> None:
-        """Do a step of clearing away the deadlines of pulls that have their response."""
-        del self._old_deadlines[-PURGE_AT_ONCE:]  # to free them all at once would take as long as to look at them
-        if self._purge is not None and not self._old_deadlines and self._purge.step():
-            self._old_deadlines, self._deadlines = self._deadlines, self._purge.kept
-            self._purge = None
-            self._sooner.set()
+    def _purge(self) -> Generator[None, None, None]:
+        """Make a heap of the deadlines of those that are still parked, in steps."""
+        self._to_purge, self._deadlines = self._deadlines, self._to_purge
+        while self._to_purge:
+            for entry in self._to_purge[-PURGE_AT_ONCE:]:
+                if entry[2].is_parked:
+                    heappush(self._deadlines, entry)
+            del self._to_purge[-PURGE_AT_ONCE:]  # to free them all at once would take as long as to look at them
+            yield
 
     async def run(self) -> None:
         """Respond to pulls whose time is over; runs until cancelled."""
         self._is_running = True
         try:
-            await self._run()
+            while True:
+                self._sooner = trio.Event()
+                await NO_LINE.run(self._do_what_is_due())
+                due = self._deadlines[0][0] if self._deadlines else inf
+                # Wait until the exact time: a wait for the difference may round to zero, and a virtual clock would
+                # stand still.
+                with trio.move_on_at(due):
+                    await self._sooner.wait()
         finally:
             self._is_running = False
 
-    async def _run(self) -> None:
-        in_a_row = 0
-        while True:
-            self._forget_gone()
-            self._go_on_purging()
-            popped = 0
-            while self._deadlines and not self._deadlines[0][2].is_parked and popped < PURGE_AT_ONCE:
-                heappop(self._deadlines)
-                popped += 1
-            self._sooner = trio.Event()
-            due = self._deadlines[0][0] if self._deadlines else inf
-            if self._gone or self._is_purging() or popped == PURGE_AT_ONCE:
-                due = min(due, trio.current_time())
-                in_a_row = RESPONSES_IN_A_ROW
+    def _do_what_is_due(self) -> Generator[None, None, None]:
+        """Forget the pulls of closed connections and respond to those whose time is over, in steps."""
+        is_more = True
+        while is_more:
+            while self._gone:
+                self._forget_gone()
+                yield
+            if self._must_purge():
+                yield from self._purge()
+            is_more = self._respond()
+            if is_more:
+                yield
+
+    def _respond(self) -> bool:
+        """Respond to some of the pulls whose time is over. Return whether there may be more of them."""
+        dropped = responses = 0
+        while self._deadlines and dropped < PURGE_AT_ONCE and responses < RESPONSES_IN_A_ROW:
+            due, _, parked = self._deadlines[0]
+            if not parked.is_parked:
+                dropped += 1
             elif due <= trio.current_time():
-                self._finish(heappop(self._deadlines)[2])
-                in_a_row += 1
-                if in_a_row < RESPONSES_IN_A_ROW:
-                    continue
-            in_a_row = 0
-            # Wait until the exact time: a wait for the difference may round to zero, and a virtual clock would stand
-            # still.
-            with trio.move_on_at(due):
-                await self._sooner.wait()
+                responses += 1
+            else:
+                return False
+            heappop(self._deadlines)
+            if parked.is_parked:
+                self._finish(parked)
+        return len(self._deadlines) > 0

@@ -38,9 +38,13 @@ FREE_FRAME_BYTES: Final = 256 * 1024
 TIGHT_FREE_FRAME_BYTES: Final = 16 * 1024
 OVERDRAFT_BYTES: Final = 48 * 1024 * 1024
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 STALLED_SECONDS: Final = 5.0
-PATIENCE_SECONDS: Final = 10.0
+"""Who has been silent for so long loses its connection while memory is tight, if it left anything."""
+
+GRACE_SECONDS: Final = 10.0
+"""How long a frame may be slower than `SLOWEST_BYTES_PER_SECOND`, and memory tight, before an active peer is closed."""
+
 SLOWEST_BYTES_PER_SECOND: Final = 64 * 1024
 
 
@@ -238,23 +242,22 @@ class MemoryBudget:
         while True:
             await self._pressed.wait()
             while self.is_tight or self._waiting:
-                await trio.sleep(LOOK_SECONDS)
-                self._look(trio.current_time())
+                await trio.sleep(CHECK_SECONDS)
+                self._check(trio.current_time())
             self._pressed = trio.Event()
 
-    def _look(self, now: float) -> None:
+    def _check(self, now: float) -> None:
         if self._waiting:
             for holder, (frame_bytes, since) in list(self._granted.items()):
-                late_seconds = now - since - PATIENCE_SECONDS
+                late_seconds = now - since - GRACE_SECONDS
                 if late_seconds > 0 and holder.frame_bytes < late_seconds * SLOWEST_BYTES_PER_SECOND:
                     holder.owner.close(
                         f"a frame of {frame_bytes} bytes came too slowly while others wait for memory (maxRequestBytes)"
                     )
         if not self.is_tight:
             return
-        has_lasted = self._tight_since is not None and now - self._tight_since > PATIENCE_SECONDS
-        greediest = sorted(self._held, key=lambda holder: holder.stuck_bytes, reverse=True)
-        for holder in greediest:
+        has_lasted = self._tight_since is not None and now - self._tight_since > GRACE_SECONDS
+        for holder in sorted(self._held, key=lambda holder: holder.stuck_bytes, reverse=True):  # a copy: some leave
             if not self.is_tight or not holder.stuck_bytes:
                 break
             is_full = has_lasted and self.held_bytes > self.half_bytes * 3 // 2

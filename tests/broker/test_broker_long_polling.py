@@ -16,9 +16,9 @@ from broker_whole import pull_fields, whole_broker
 
 from triomq.broker.filters.message_filter import TagFilter
 from triomq.broker.long_polling import (
+    EVICTED_AT_ONCE,
+    EVICTED_SHARE,
     FORGET_AT_ONCE,
-    LEAVE_AT_ONCE,
-    LEAVE_SHARE,
     PARKED_BYTES,
     PURGE_AT_ONCE,
     RESPONSES_IN_A_ROW,
@@ -320,21 +320,21 @@ async def test_in_a_full_pool_the_oldest_pulls_of_who_holds_the_most_make_room(h
         held.park(number, connection=modest)
     assert held.pool.is_full
     assert held.polling.make_room(FakeConnection("10.0.0.3:1"))  # type: ignore[arg-type]
-    assert [parked.connection for parked in held.answered] == [greedy] * (90 // LEAVE_SHARE + 1)
-    assert [parked.header.queue_offset for parked in held.answered] == list(range(90 // LEAVE_SHARE + 1))
+    assert [parked.connection for parked in held.answered] == [greedy] * (90 // EVICTED_SHARE + 1)
+    assert [parked.header.queue_offset for parked in held.answered] == list(range(90 // EVICTED_SHARE + 1))
     assert not held.pool.is_full
     assert not held.polling.make_room(greedy), "it makes no room for itself"  # type: ignore[arg-type]
     await held.lab.store.close()
 
 
-async def test_no_more_than_a_few_leave_at_once(held: Held) -> None:
+async def test_no_more_than_a_few_are_evicted_at_once(held: Held) -> None:
     greedy = FakeConnection("10.0.0.1:1")
-    held.pool.capacity = 40 * LEAVE_AT_ONCE
-    for number in range(40 * LEAVE_AT_ONCE):
+    held.pool.capacity = 40 * EVICTED_AT_ONCE
+    for number in range(40 * EVICTED_AT_ONCE):
         held.park(number, connection=greedy)
     for times in (1, 2):
         assert held.polling.make_room(FakeConnection("10.0.0.3:1"))  # type: ignore[arg-type]
-        assert [parked.header.queue_offset for parked in held.answered] == list(range(times * LEAVE_AT_ONCE))
+        assert [parked.header.queue_offset for parked in held.answered] == list(range(times * EVICTED_AT_ONCE))
     await held.lab.store.close()
 
 
@@ -351,24 +351,18 @@ async def test_deadlines_of_answered_pulls_are_cleared_away_in_steps(
     for number in range(count):
         held.park(number + 1, connection=mine, wait_seconds=50 + number / count)
     held.polling.connection_closed(mine)  # type: ignore[arg-type]
-    steps = before = old_before = 0
-    purge = None
+    steps = before = 0
     for _ in range(100):
-        if held.polling._purge is not purge or purge is None:
-            purge = held.polling._purge
-        else:
+        left = len(held.polling._to_purge)
+        assert before - left <= 2 * PURGE_AT_ONCE, "two passes may follow each other"
+        if left < before:
             steps += 1
-            assert before - len(purge._old) <= 2 * PURGE_AT_ONCE, "two passes may follow each other"
             if steps == 3:  # in the middle
                 held.park(0, connection=other, wait_seconds=0.5)
-        before = len(purge._old) if purge is not None else 0
-        old = len(held.polling._old_deadlines)
-        assert old_before - old <= 2 * PURGE_AT_ONCE, "they are freed in steps as well"
-        old_before = old
+        before = left
         await trio.lowlevel.checkpoint()
     assert steps >= 4
-    assert held.polling._old_deadlines == []
-    assert len(held.polling._deadlines) <= PURGE_AT_ONCE + 21
+    assert len(held.polling._deadlines) == 21
     began = trio.current_time()
     await trio.sleep(0.75)
     assert len(held.answered) == 1
@@ -539,8 +533,8 @@ async def test_while_memory_is_tight_who_holds_the_most_gets_responses_early(hel
         held.park(number, connection=greedy)
     modest.is_memory_tight = True
     held.park(0, connection=modest)
-    assert [parked.connection for parked in held.answered] == [greedy] * (50 // LEAVE_SHARE + 1)
-    assert [parked.header.queue_offset for parked in held.answered] == list(range(50 // LEAVE_SHARE + 1))
+    assert [parked.connection for parked in held.answered] == [greedy] * (50 // EVICTED_SHARE + 1)
+    assert [parked.header.queue_offset for parked in held.answered] == list(range(50 // EVICTED_SHARE + 1))
     await held.lab.store.close()
 
 

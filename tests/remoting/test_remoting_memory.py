@@ -21,9 +21,9 @@ from triomq.remoting.memory import (
     DEFAULT_LEAST_BYTES,
     DEFAULT_MOST_BYTES,
     FREE_FRAME_BYTES,
+    GRACE_SECONDS,
     LEAST_BYTES,
     OVERDRAFT_BYTES,
-    PATIENCE_SECONDS,
     SLOWEST_BYTES_PER_SECOND,
     STALLED_SECONDS,
     MemoryBudget,
@@ -144,7 +144,7 @@ async def test_a_frame_that_comes_too_slowly_makes_room_for_those_that_wait(
     slow, fast, waiting = (Peer(watched) for _ in range(3))
     assert slow.begins(25 * MIB)
     assert fast.begins(25 * MIB)
-    await trio.sleep(10 * PATIENCE_SECONDS)
+    await trio.sleep(10 * GRACE_SECONDS)
     assert slow.closed_because is None, "nobody waits"
     assert not waiting.begins(20 * MIB)
     fast.begins(25 * MIB, held_bytes=20 * MIB)
@@ -152,7 +152,7 @@ async def test_a_frame_that_comes_too_slowly_makes_room_for_those_that_wait(
     assert "too slowly" in str(slow.closed_because)
     assert waiting.reads_on == 1
     assert fast.closed_because is None
-    late = 10 * PATIENCE_SECONDS + 2
+    late = 10 * GRACE_SECONDS + 2
     assert late * SLOWEST_BYTES_PER_SECOND < 20 * MIB, "it was fast enough"
 
 
@@ -160,7 +160,7 @@ async def test_a_grant_is_for_one_frame(watched: MemoryBudget, autojump_clock: M
     peer, waiting = Peer(watched), Peer(watched)
     peer.begins(30 * MIB)
     assert not waiting.begins(40 * MIB)
-    await trio.sleep(PATIENCE_SECONDS - 2)
+    await trio.sleep(GRACE_SECONDS - 2)
     peer.share.read_frame(1000, 30 * MIB, is_new=True)
     assert waiting.reads_on == 1
     assert peer.share.is_waiting, "the next frame waits behind it"
@@ -212,7 +212,7 @@ async def test_a_peer_that_takes_a_little_leaves_when_memory_stays_nearly_used_u
     slow, tight = Peer(watched), Peer(watched)
     slow.share.set_backlog(70 * MIB)
     tight.share.set_backlog(MIB)
-    for _ in range(int(PATIENCE_SECONDS) - 1):
+    for _ in range(int(GRACE_SECONDS) - 1):
         await trio.sleep(1)
         slow.last_active = tight.last_active = trio.current_time()
     assert slow.closed_because is None
