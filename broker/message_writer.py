@@ -8,7 +8,7 @@ put when the message is as durable as it requests:
     flushed      they are on disk                                   SYNC_FLUSH, unless WAIT=false
     replicated   a slave has them                                   SYNC_MASTER, unless WAIT=false
 
-Each of the three is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or
+In a group (enableDLegerCommitLog) it is complete when a quorum has it, and nothing else is waited for. Each of these is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or
 slaveTimeout completes with the status that says so; the message is stored nevertheless. Without a slave that is close
 enough the put does not wait for one, and the status says that. If both the slave and the disk fail, the slave's status
 is reported.
@@ -46,6 +46,8 @@ from triomq.store.watermark import Waiter, Watermark
 log = structlog.get_logger("triomq.broker.message_writer")
 
 _PUT_OK: Final = PutStatus.PUT_OK
+QUORUM_SECONDS: Final = 2.5
+"""A put waits that long for a quorum of its group, as in RocketMQ. Its message may be stored nevertheless."""
 
 
 class Replicas(Protocol):
@@ -74,6 +76,8 @@ class MessageWriter:
         self._replicas = replicas
         self._stats = stats
         self._accepted = store.accepted
+        self._acknowledged = store.acknowledged
+        self._has_quorum = store.contents.log.needs_quorum
         self._flushed = store.flushed
         self._accepting = PutGroup(-1)
         self._flushing = PutGroup(-1)
@@ -95,8 +99,9 @@ class MessageWriter:
         """Copy the settings that every put needs. A change at run time replaces the settings record, so this runs
         again."""
         store = self._settings = self._configuration.store
-        self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER
-        self._waits_for_disk = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        # In a group the quorum is both: other members, and with SYNC_FLUSH their disks.
+        self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER and not self._has_quorum
+        self._waits_for_disk = store.flush_disk_type is FlushDiskType.SYNC_FLUSH and not self._has_quorum
 
     def put(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
         """Store `message`, delayed if its DELAY property says so, and finish `pending` when that is complete.
@@ -138,10 +143,10 @@ class MessageWriter:
         group = PutGroup(self._accepted.value)
         group.puts.append(pending)
         if wait and self._waits_for_disk:
-            self._limit(group)
+            self._limit(group, self._settings.sync_flush_timeout_ms / 1000)
             self._flushed.call_beyond(result.last_offset, group.reached)
         else:
-            self._accepted.call_beyond(result.last_offset, group.reached)
+            self._acknowledged.call_beyond(result.last_offset, group.reached)
 
     async def put_and_wait(self, message: MessageToStore, properties: dict[str, str], wait: bool) -> PutResult:
         """Call `put` and wait for the result."""
@@ -167,9 +172,16 @@ class MessageWriter:
             group = self._join(self._flushing, pending, self._flushed)
             if group is not self._flushing:
                 self._flushing = group
-                self._limit(group)
+                self._limit(group, self._settings.sync_flush_timeout_ms / 1000)
+        elif self._has_quorum:
+            pending.release_body()
+            pending.late_status = PutStatus.OS_PAGECACHE_BUSY
+            group = self._join(self._accepting, pending, self._acknowledged)
+            if group is not self._accepting:
+                self._accepting = group
+                self._limit(group, QUORUM_SECONDS)
         else:
-            self._accepting = self._join(self._accepting, pending, self._accepted)
+            self._accepting = self._join(self._accepting, pending, self._acknowledged)
 
     def _join(self, group: PutGroup, pending: PendingPut, watermark: Watermark) -> PutGroup:
         """Add the put to `group`, or to a new group if that one is complete; return the group. The first put of a
@@ -184,13 +196,13 @@ class MessageWriter:
         watermark.call_beyond(pending.result.last_offset, group.reached)
         return group
 
-    def _limit(self, group: PutGroup) -> None:
-        """Set the disk deadline of a new group. Groups whose wait is over are dropped here, so only waiting groups are
+    def _limit(self, group: PutGroup, seconds: float) -> None:
+        """Set the deadline of a new group. Groups whose wait is over are dropped here, so only waiting groups are
         held, and the task that checks deadlines sleeps while no put is late."""
         waiting = self._waiting
         while waiting and waiting[0].commit_begin < 0:
             waiting.popleft()
-        group.deadline = trio.current_time() + self._settings.sync_flush_timeout_ms / 1000
+        group.deadline = trio.current_time() + seconds
         waiting.append(group)
         if group.deadline < self._sleeps_until:
             self._arrived.set()

@@ -195,7 +195,7 @@ class Appending:
         if not self._log.fits(total):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a batch of {total} bytes does not fit into a log file")
         try:
-            self._log.place(total)
+            self._log.begin_batch(total)
             result = self._encode_batch(message, queue, prepared, total)
         except BaseException as error:  # the tail may hold half of a batch
             self._fail_stop.fail("an append", error)
@@ -209,11 +209,11 @@ class Appending:
         """Encode the units, each with its stored properties and its size, one behind the other: all or none."""
         commit_log = self._log
         tail, topic = commit_log.tail, queue.topic_bytes
-        tail_length = len(tail)
-        physical_offset, queue_offset, store_timestamp = commit_log.next_offset, queue.next_offset, self._now_ms()
+        tail_length, begin = len(tail), commit_log.next_offset
+        queue_offset, store_timestamp = queue.next_offset, self._now_ms()
         result = PutResult(
             _PUT_OK,
-            physical_offset=physical_offset,
+            physical_offset=begin,
             size_bytes=total,
             queue_offset=queue_offset,
             store_timestamp=store_timestamp,
@@ -223,7 +223,7 @@ class Appending:
         entries: list[DispatchEntry] = []
         for unit, stored, size in prepared:
             place = Place(
-                physical_offset=physical_offset,
+                physical_offset=commit_log.place(size),
                 queue_offset=queue_offset,
                 store_timestamp=store_timestamp,
                 size_bytes=size,
@@ -235,7 +235,9 @@ class Appending:
                 record.encode_into(tail, topic, message, place)
             except struct.error as error:
                 del tail[tail_length:]
+                commit_log.next_offset = begin
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
+            commit_log.next_offset = place.physical_offset + size
             tags_code, uniq_key, keys = _keys_and_tags(stored) or _any_keys_and_tags(stored)
             entry = DispatchEntry(
                 place,
@@ -249,11 +251,10 @@ class Appending:
             )
             entry.result = result
             entries.append(entry)
-            physical_offset += size
             queue_offset += 1
-        commit_log.next_offset = physical_offset
         queue.next_offset = queue_offset
-        result.physical_offsets = [entry.place.physical_offset for entry in entries]
+        result.physical_offsets = offsets = [entry.place.physical_offset for entry in entries]
+        result.physical_offset, result.size_bytes = offsets[0], commit_log.next_offset - offsets[0]
         self._committing.pending.extend(entries)
         return result
 

@@ -1,8 +1,9 @@
 """Committing: what is appended goes to the log, into queues and index, and is published by the watermarks.
 
-`pending` holds the dispatch entries of messages that are appended but not committed, in the order of the log. `commit`
-writes the log once, dispatches from memory, and then advances the watermarks. All of these are plain functions that
-never await, and only the store's own thread may call them.
+`pending` holds the dispatch entries of messages that are appended but not written, in the order of the log. `commit`
+writes the log once, dispatches from memory, and then advances the watermarks. In the log of a group, what is written is
+committed when a quorum has it: until `commit_to` says so, the entries wait in `uncommitted`. All of these are plain
+functions that never await, and only the store's own thread may call them.
 
 If the log cannot be written, the whole commit is undone: queue offsets, bytes, and the results, which turn into
 refusals. A full disk or the lack of a descriptor may keep even the end of the log from being cleared; `is_end_unclear`
@@ -13,13 +14,15 @@ messages already. Their entries stay in memory for the next attempt, and puts ar
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Iterable
 
 import structlog
 
 from triomq.protocol.outage import Outage
 from triomq.store.contents import Contents, Marks, Opened
 from triomq.store.disk.files import OUT_OF_DESCRIPTORS, PAGE_BYTES, TEMPORARY
-from triomq.store.errors import StoreBroken, StoreError, StoreFull
+from triomq.store.errors import LogNotTaken, StoreBroken, StoreError, StoreFull
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ConsumeQueue
@@ -50,6 +53,7 @@ class Committing:
         "is_end_unclear",
         "last_store_timestamp",
         "pending",
+        "uncommitted",
     )
 
     def __init__(
@@ -70,6 +74,7 @@ class Committing:
         for cause in ("queue", "end"):
             refusals.look_with(cause, self.write_backlog, _RETRY_SECONDS)
         self.pending: list[DispatchEntry] = []
+        self.uncommitted: deque[DispatchEntry] = deque()
         self._buffer_bytes = 0
         if settings.has_buffer:
             self._buffer_bytes = max(1, settings.now.commit_commit_log_least_pages) * PAGE_BYTES
@@ -81,7 +86,8 @@ class Committing:
     def begin(self, opened: Opened) -> None:
         """Set the watermarks of a newly opened store: committed to the log's end, flushed as far as recovery knows."""
         marks = self._marks
-        marks.committed.value = marks.accepted.value = opened.log_end
+        marks.committed.value = opened.log_end
+        marks.written.value = marks.accepted.value = max(opened.log_end, self._log.written_offset)
         marks.flushed.value = opened.synced_end
         self.last_store_timestamp = opened.last_store_timestamp
 
@@ -107,7 +113,7 @@ class Committing:
         """See MessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer it."""
         if self._fail_stop.failure is not None:
             self._fail_stop.check()
-        is_empty = self._log.next_offset == self._log.committed_offset
+        is_empty = self._log.next_offset == self._log.written_offset and not self.pending
         if is_empty and not self.has_backlog:
             return
         pending = self.pending
@@ -151,11 +157,18 @@ class Committing:
             else:
                 self._take_back(pending, error)
             return
+        except LogNotTaken as error:
+            self._not_taken(pending, error)
+            return
         if self._refusals.has("log"):
             self._refusals.set("log", None)
             log.info("commit log could be written again")
         if self._outage.is_on and self._outage.worked(time.monotonic()):
             log.info("commit log could be written again")
+        if self._log.committed_offset < self._log.written_offset:
+            self.uncommitted.extend(pending)
+            self._marks.written.advance(self._log.written_offset)
+            return
         for entry in pending:
             self._dispatch.apply(entry)
         if pending:
@@ -164,6 +177,27 @@ class Committing:
         self._marks.committed.advance(self._log.committed_offset)
         if self._marks.accepted is not self._marks.committed:
             self._marks.accepted.advance(self._log.committed_offset)
+
+    def commit_to(self, offset: int) -> None:
+        """Dispatch and publish what a quorum has: the written messages before `offset`, all of which are in
+        `uncommitted`. Raises StoreFailed."""
+        uncommitted, dispatch = self.uncommitted, self._dispatch
+        with self._fail_stop.during("a commit"):
+            while uncommitted and uncommitted[0].place.physical_offset < offset:
+                entry = uncommitted.popleft()
+                self.last_store_timestamp = entry.place.store_timestamp
+                dispatch.apply(entry)
+            self._log.committed_offset = offset
+            self._write_queues()
+            self._marks.committed.advance(offset)
+
+    def forget_uncommitted(self, error: StoreError) -> None:
+        """End the waits of messages that are written and that no quorum is known to have: another member decides now
+        whether they stay. Their queue offsets are given out again by whoever leads."""
+        self.commit()
+        uncommitted, self.uncommitted = self.uncommitted, deque()
+        _refuse(uncommitted, str(error))
+        self._marks.acknowledged.reject(error, self._log.committed_offset)
 
     def _keep_buffered(self, pending: list[DispatchEntry], error: OSError) -> None:
         """Keep these messages, which are already accepted, in memory for a retry, and refuse further ones."""
@@ -202,14 +236,25 @@ class Committing:
             self._refusals.set("queue", f"a consume queue cannot be written: {error}")
             log.error("consume queues cannot be written, puts are refused until they can", error=str(error))
 
-    def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
-        """Undo this commit: restore queue offsets, discard the bytes, and refuse the messages."""
-        committed = self._log.committed_offset
+    def _not_taken(self, pending: list[DispatchEntry], failure: LogNotTaken) -> None:
+        """Undo this commit, of which the log has written nothing."""
+        self._restore_offsets(pending)
+        self._log.take_back()
+        _refuse(pending, str(failure))
+        self._marks.acknowledged.reject(failure, self._log.written_offset)
+
+    @staticmethod
+    def _restore_offsets(pending: list[DispatchEntry]) -> None:
         for entry in reversed(pending):  # so that the first entry of each queue is applied last
             if entry.queue is not None:
                 entry.queue.next_offset = entry.place.queue_offset
                 for more, queue_offset in entry.more_queues or ():
                     more.next_offset = queue_offset
+
+    def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
+        """Undo this commit: restore queue offsets, discard the bytes, and refuse the messages."""
+        committed = self._log.committed_offset
+        self._restore_offsets(pending)
         failure: StoreError
         is_temporary = error.errno in TEMPORARY
         try:
@@ -235,7 +280,7 @@ class Committing:
         self._marks.flushed.reject(failure, committed)
 
 
-def _refuse(pending: list[DispatchEntry], reason: str) -> None:
+def _refuse(pending: Iterable[DispatchEntry], reason: str) -> None:
     """Turn the results of these entries, which were PUT_OK, into refusals."""
     for entry in pending:
         if entry.result is not None:

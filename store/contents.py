@@ -7,6 +7,7 @@ the result of recovery: `load` passes it to every part that needs it, so no part
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from triomq.store.config import StoreSettings
@@ -15,12 +16,15 @@ from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.checkpoint import Checkpoint
 from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.index import Index
 from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
 from triomq.store.watermark import Watermark
 
 FEWEST_OPEN_FILES = 16
+
+MakeLog = Callable[[OpenFiles, Layout, int], StoreLog]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +34,15 @@ class Contents:
     files: Files
     paths: Layout
     open_files: OpenFiles
-    log: CommitLog
+    log: StoreLog
     queues: QueueTable
     index: Index
     checkpoint: Checkpoint
 
     @classmethod
-    def of(cls, settings: StoreSettings, files: Files) -> Contents:
-        """Return the contents of the directory in `settings`, without reading it."""
+    def of(cls, settings: StoreSettings, files: Files, make_log: MakeLog | None = None) -> Contents:
+        """Return the contents of the directory in `settings`, without reading it. `make_log` makes another log than
+        the plain one."""
         paths = Layout(settings)
         # A file that is read has two descriptors, one of them for its mapping. Half of all are for connections.
         fitting = max(FEWEST_OPEN_FILES, files.descriptor_limit() // 4)
@@ -47,7 +52,7 @@ class Contents:
             files,
             paths,
             open_files,
-            CommitLog(open_files, paths, settings.mapped_file_size_commit_log_bytes),
+            (make_log or CommitLog)(open_files, paths, settings.mapped_file_size_commit_log_bytes),
             QueueTable(open_files, files, paths, settings.mapped_file_size_consume_queue_bytes, ext_bytes),
             Index(
                 open_files,
@@ -69,18 +74,29 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Physical offsets: the log can be read up to `committed`, is on disk up to `flushed`, and puts are accepted up to
-    `accepted`. `accepted` is `committed` itself, except in a store with a write buffer, which accepts puts before it
-    writes them."""
+    """Physical offsets. The log can be read up to `committed`, is in its files up to `written`, and is on disk up to
+    `flushed`. Appended messages are in commits up to `accepted`, and count as stored up to `acknowledged`.
+
+    `written`, `accepted` and `acknowledged` are `committed` itself, with two exceptions: a store with a write buffer
+    accepts and acknowledges puts before it writes them; the log of a group writes them before they are committed, and
+    acknowledges what is committed."""
 
     committed: Watermark
+    written: Watermark
     accepted: Watermark
+    acknowledged: Watermark
     flushed: Watermark
 
     @classmethod
-    def of(cls, *, has_buffer: bool) -> Marks:
+    def of(cls, *, has_buffer: bool, has_quorum: bool = False) -> Marks:
         committed = Watermark()
-        return cls(committed, Watermark() if has_buffer else committed, Watermark())
+        written = Watermark() if has_quorum else committed
+        accepted = Watermark() if has_buffer else written
+        return cls(committed, written, accepted, committed if has_quorum else accepted, Watermark())
+
+    def all(self) -> list[Watermark]:
+        """Return each of them once."""
+        return list({id(mark): mark for mark in (self.committed, self.written, self.accepted, self.flushed)}.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@
     ├── SyncNotBegun       a sync could not be submitted, so nothing was lost: try again
     ├── StoreFailed        an unexpected exception was raised while messages were written: the process must end
     ├── StoreClosed        the store was closed before the wait ended
+    ├── LogNotTaken        the log of a group takes nothing here: send to the member that leads
     └── LogCut             the end of a slave's log was truncated, because its master does not have it: wait again
 """
 
@@ -50,3 +51,7 @@ class StoreClosed(StoreError):
 
 class LogCut(StoreError):
     """The end of a slave's log was truncated because it differs from its master's. Waits may start again."""
+
+
+class LogNotTaken(StoreError):
+    """The log took nothing of a commit: this member of the group does not lead, or is not ready to. Nothing changed."""

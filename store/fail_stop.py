@@ -71,8 +71,7 @@ class FailStop:
             self.reason = str(self.failure)
             log.info("store failed", reason=self.reason, exc_info=error)  # the end of the process reports it
             self._refusals.set("broken", self.reason)
-            marks = self._marks
-            self._end_waits([marks.committed, marks.accepted, marks.flushed], self.failure)
+            self._end_waits(self._marks.all(), self.failure)
             self._failed.set()
 
     def check(self) -> None:

@@ -24,7 +24,7 @@ from triomq.protocol.record import BatchUnit
 from triomq.store.appending import Appending
 from triomq.store.committing import Committing
 from triomq.store.config import StoreSettings
-from triomq.store.contents import Contents, Marks
+from triomq.store.contents import Contents, MakeLog, Marks
 from triomq.store.delay import DelayLevels
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Files
@@ -67,21 +67,28 @@ class MessageStore:
     nothing is raised: see PutResult.status. (Appending's own method, without a call in between: every put uses it.)"""
 
     def __init__(
-        self, settings: StoreSettings, *, now_ms: NowMs, files: Files | None = None, offload: Offload | None = None
+        self,
+        settings: StoreSettings,
+        *,
+        now_ms: NowMs,
+        files: Files | None = None,
+        offload: Offload | None = None,
+        make_log: MakeLog | None = None,
     ) -> None:
         """`offload(function, *arguments)` runs a blocking function outside of the event loop, by default in a trio
         thread. Raises SettingError for settings that cannot be used."""
         self._now_ms = now_ms
         self._live = live = LiveSettings(settings)
-        self.contents = contents = Contents.of(settings, files or Files())
+        self.contents = contents = Contents.of(settings, files or Files(), make_log)
         self.files = contents.files
         self.paths = contents.paths
         self._directory = DirectoryLock(contents.files, contents.paths)
         self._opening: Opening | None = None
         self._is_open = False
         self._is_flushed = False
-        marks = Marks.of(has_buffer=live.has_buffer)
+        self._marks = marks = Marks.of(has_buffer=live.has_buffer, has_quorum=contents.log.needs_quorum)
         self.committed, self.accepted, self.flushed = marks.committed, marks.accepted, marks.flushed
+        self.acknowledged = marks.acknowledged
         self._refusals = Refusals()
         self._refusals.set("closed", "the store is not loaded yet")
         self._fail_stop = stop = FailStop(marks, self._refusals)
@@ -212,7 +219,7 @@ class MessageStore:
                 self.unlock()
 
     def _end_waits(self, closed: StoreClosed) -> None:
-        for mark in (self.committed, self.accepted, self.flushed):
+        for mark in self._marks.all():
             mark.fail(closed)
         for queue in self.contents.queues:
             queue.drop_mark(closed)

@@ -203,7 +203,7 @@ class Reading:
 
     def earliest_log_time(self) -> int:
         """Return STORETIMESTAMP (ms) of the first record of the log, or -1 if there is none."""
-        return self._log.store_timestamp_at(self._log.min_offset) if self._log.min_offset >= 0 else -1
+        return self._log.store_timestamp_at(self._log.first_record_offset)
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the queue offset of the first message stored at `timestamp_ms` or later, as RocketMQ 5 does

@@ -16,9 +16,9 @@ from triomq.protocol import record, sys_flag
 from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout, file_name
-from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.log_scan import LOST_TOPIC, Damage
 from triomq.store.log.salvage import Salvage
+from triomq.store.log.store_log import StoreLog
 
 log = structlog.get_logger("triomq.store.recovery")
 
@@ -32,7 +32,7 @@ _SAVE_BYTES: Final = 1 << 20
 class DamageRepair:
     """The repair of one store's log."""
 
-    def __init__(self, files: Files, paths: Layout, commit_log: CommitLog) -> None:
+    def __init__(self, files: Files, paths: Layout, commit_log: StoreLog) -> None:
         self._files = files
         self._log = commit_log
         self._salvage = Salvage(files, paths, ".bin", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)

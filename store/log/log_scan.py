@@ -23,8 +23,8 @@ from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import RecordFields
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.log.commit_log import END_MARGIN_BYTES, CommitLog
 from triomq.store.log.scanned_record import HEAD_BYTES, ScannedRecord, scan_record, scanned
+from triomq.store.log.store_log import END_MARGIN_BYTES, StoreLog
 
 # The topic of the records that replace damaged ones.
 LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"
@@ -32,7 +32,6 @@ ALL_SYNCED: Final = 1 << 62
 """The synced offset of a log in which every damage is damage."""
 
 _MESSAGE_MAGIC: Final = record.MESSAGE_MAGIC_BYTES
-_BLANK_MAGIC: Final = record.BLANK_MAGIC_BYTES
 _PAGE_BYTES: Final = 4096
 _SECTOR_BYTES: Final = 512
 _SEARCH_BYTES: Final = 1 << 20
@@ -63,6 +62,7 @@ class LogScan:
         "_data",
         "_data_at",
         "_file",
+        "_header_bytes",
         "_last_timestamp",
         "_log",
         "_position",
@@ -80,7 +80,7 @@ class LogScan:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: StoreLog,
         start: int,
         *,
         check_crc: bool,
@@ -88,13 +88,18 @@ class LogScan:
         synced_offset: int = ALL_SYNCED,
         synced_ms: int = 0,
     ) -> None:
-        """Scan from `start`, the offset of a record or of a file, up to `stop` or the end of the log.
+        """Scan from `start`, the offset of a record or of a file, up to `stop` or the end of the log. Positions of the
+        scan are those of headers, where records have headers in front of them.
 
         The log was synced up to `synced_offset`, and so were the messages that were stored before `synced_ms`.
         """
         self._log = log
+        self._header_bytes = log.header_bytes
+        start = log.scan_start(start)
         self._start = start
-        self._stop = -1 if stop is None else stop
+        self._stop = log.scan_stop
+        if stop is not None and (self._stop < 0 or stop < self._stop):
+            self._stop = stop
         self._check_crc = check_crc
         self._synced_offset = synced_offset
         self._synced_ms = synced_ms
@@ -131,10 +136,11 @@ class LogScan:
                     self.end = file.start + position
                     self._file = None
                     return None
-                found = self._good_record(file, position)
+                record_at = position + self._header_bytes
+                found = self._good_record(file, record_at)
                 if found is not None:
                     self._last_timestamp = found.store_timestamp
-                    self._position = position + found.size_bytes
+                    self._position = record_at + found.size_bytes
                     return found
                 if not self._is_blank(file, position):
                     self._pass_damage(file, position)
@@ -268,8 +274,7 @@ class LogScan:
             file.is_pinned = False
 
     def _is_blank(self, file: MappedFile, position: int) -> bool:
-        head = file.pread(position, record.BLANK_BYTES)
-        return head[4:] == _BLANK_MAGIC and file.size_bytes - position == int.from_bytes(head[:4], "big")
+        return self._log.is_filler(file.pread(position, record.BLANK_BYTES), file.size_bytes - position)
 
     def _checked_fields(self, view: memoryview, file: MappedFile, position: int) -> RecordFields | None:
         try:
@@ -301,7 +306,7 @@ class LogScan:
             found = self._search(current, at)
             if found >= 0:
                 self._reason = reason
-                return current, found
+                return current, max(0, found - self._header_bytes)
             current = self._log.sequence.after(current)
             at = 0
         self._reason = reason

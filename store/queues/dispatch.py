@@ -20,9 +20,9 @@ from triomq.protocol.message_to_store import Place
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from triomq.store.delay import DelayLevels
-from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.log_scan import LogScan
 from triomq.store.log.scanned_record import ScannedRecord
+from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.index import Index
 from triomq.store.queues.queue_table import QueueTable
@@ -144,7 +144,7 @@ class Dispatch:
             index.stalled_at = entry.place.physical_offset
             index.failed(error)
 
-    def index_again(self, commit_log: CommitLog, begin: int, stop: int) -> int:
+    def index_again(self, commit_log: StoreLog, begin: int, stop: int) -> int:
         """Index the records from `begin` on until one begins at or after `stop`. Return the offset reached, or -1 if
         the index failed again. The index stays stalled at the record with which to continue."""
         index = self._index

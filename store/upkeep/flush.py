@@ -136,19 +136,19 @@ class Flush:
 
     async def _keep_flushing_log(self) -> None:
         last_flush = trio.current_time()
-        seen = self._log.committed_offset
+        seen = self._log.written_offset
         while self._marks.flushed.error is None:
             settings = self._settings.now
             if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
                 with suppress(StoreError):  # a refused commit or a truncated log: wait again
-                    await self._marks.committed.wait_beyond(self._marks.flushed.value)
+                    await self._marks.written.wait_beyond(self._marks.flushed.value)
                 if not await self.flush_log():
                     await trio.sleep(RETRY_SECONDS)
                 continue
             await trio.sleep(settings.flush_interval_commit_log_ms / 1000)
-            committed = self._log.committed_offset
-            dirty = committed - self._marks.flushed.value
-            is_idle, seen = committed == seen, committed
+            written = self._log.written_offset
+            dirty = written - self._marks.flushed.value
+            is_idle, seen = written == seen, written
             thorough = trio.current_time() - last_flush >= settings.flush_commit_log_thorough_interval_ms / 1000
             if dirty <= 0:
                 last_flush = trio.current_time()
@@ -157,10 +157,10 @@ class Flush:
                 last_flush = trio.current_time()
 
     async def flush_log(self) -> bool:
-        """Sync all bytes committed so far. Return False if the sync could not begin; then try again. A failure breaks
+        """Sync all bytes written so far. Return False if the sync could not begin; then try again. A failure breaks
         the store and is not raised."""
         async with self._log_lock:
-            target = self._log.committed_offset
+            target = self._log.begin_sync()
             if target <= self._marks.flushed.value or self._marks.flushed.error is not None:
                 return True
             store_timestamp = self._last_store_timestamp()
@@ -180,7 +180,7 @@ class Flush:
             self._synced("commitlog", began)
             self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
             self._has_begun()
-            self._marks.flushed.advance(target)
+            self._marks.flushed.advance(self._log.end_sync(target))
             return True
 
     def _synced(self, what: str, began: float, *, has_failed: bool = False) -> None:

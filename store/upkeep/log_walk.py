@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.log_scan import LogScan
+from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.upkeep.progress import Progress
 
@@ -14,7 +14,7 @@ _STEP_RECORDS: Final = 1024
 
 
 def walk_again(
-    commit_log: CommitLog,
+    commit_log: StoreLog,
     dispatch: Dispatch,
     begin: int,
     end: int,

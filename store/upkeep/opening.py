@@ -19,7 +19,6 @@ from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.json_config import JsonFile
-from triomq.store.errors import StoreRefused
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.dispatch import Dispatch
 from triomq.store.results import RecoveryReport
@@ -58,7 +57,7 @@ class Opening:
         """
         contents = self._contents
         was_clean = self._directory.was_clean
-        self._load_log()
+        contents.log.load()
         contents.queues.load(_LOAD_FILES)
         contents.checkpoint.load()
         contents.index.load()
@@ -96,9 +95,9 @@ class Opening:
             return
         begin = self._contents.checkpoint.synced_offset
         begin = begin if begin >= 0 else last.start  # of another broker's log the newest file
-        for file in log.files_between(begin, log.committed_offset):
+        for file in log.files_between(begin, log.written_offset):
             at = max(0, begin - file.start) // _AGAIN_BYTES * _AGAIN_BYTES
-            end = min(file.size_bytes, log.committed_offset - file.start)
+            end = min(file.size_bytes, log.written_offset - file.start)
             while at < end:
                 data = file.pread(at, min(_AGAIN_BYTES, file.size_bytes - at))
                 if data.strip(b"\0"):  # what was never written stays a hole
@@ -114,24 +113,6 @@ class Opening:
             return report.log_end
         log.unsynced_directories.update(file.directory for file in log.sequence.files)
         return min(report.scanned_from, last.start)
-
-    def _load_log(self) -> None:
-        paths, files = self._contents.paths, self._contents.files
-        sequence = self._contents.log.sequence
-        directories = list(dict.fromkeys([*paths.commit_logs, *paths.read_only_commit_logs]))
-        short = [file for directory in directories for file in sequence.load(directory)]
-        for earlier, later in zip(sequence.files, sequence.files[1:], strict=False):
-            if earlier.start == later.start:
-                raise StoreRefused(f"{earlier.path} and {later.path} begin at the same offset; remove one of them")
-        sizes = {files.path_size(file.path) for file in short}
-        if len(short) > 1 and len(short) == len(sequence.files) and len(sizes) == 1 and sizes != {0}:
-            raise StoreRefused(
-                f"the commit log files in {directories[0]} have {sizes.pop()} bytes each, mappedFileSizeCommitLog is "
-                f"{sequence.file_size_bytes}; set it to what wrote this store"
-            )
-        for file in short:
-            log.warning("commit log file is too short; its missing part reads as zeros", path=file.path)
-            file.extend()
 
     async def _recover(self, was_clean: bool) -> RecoveryReport:
         recovery = Recovery(

@@ -34,10 +34,11 @@ import structlog
 from triomq.protocol import record
 from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents
+from triomq.store.errors import StoreRefused
 from triomq.store.log.checkpoint import CleanNote
-from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.damage_repair import DamageRepair
 from triomq.store.log.log_scan import ALL_SYNCED, LogScan
+from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.queues.index import Index
@@ -98,7 +99,7 @@ class Recovery:
     def steps(self, *, was_clean: bool) -> Iterator[None]:
         """Recover the store in steps of a few milliseconds; `report` is complete after the last one.
 
-        Raises OSError if the directory cannot be repaired (no space, read-only).
+        Raises OSError if the directory cannot be repaired (no space, read-only), StoreRefused if it must not be.
         """
         report = self.report
         report.was_clean = was_clean
@@ -144,6 +145,10 @@ class Recovery:
         yield from self._walk(scan)
         report.log_end = scan.end
         report.damages = scan.damages
+        refusal = self._log.repair_refusal()
+        if scan.damages and refusal is not None:
+            first = scan.damages[0]
+            raise StoreRefused(f"no record begins at {first.begin} of the log ({first.reason}). {refusal}")
         yield from self._set_end(scan)
         yield from self._queue_recovery.rebuild_short(scan.end)
         self._queue_recovery.finish()
@@ -162,7 +167,7 @@ class Recovery:
         if self._index.is_enabled and self._index_decides:
             safe_ms = min(safe_ms, self._checkpoint.index_ms)
         for file in reversed(files):
-            head = file.read(0, record.FIXED_BYTES)
+            head = file.read(self._log.header_bytes, record.FIXED_BYTES)
             if head[4:8] == _MAGIC and 0 < record.store_timestamp_at(head) <= safe_ms:
                 return file.start
         return files[0].start
@@ -194,7 +199,7 @@ class Recovery:
             return False
         found = LogScan(self._log, offset, check_crc=True, stop=offset + 1).next()
         if found is not None:
-            return found.physical_offset == offset
+            return found.physical_offset == offset + self._log.header_bytes
         newest = max(self._queues, key=_max_physical_end)
         return queues_end == offset and self._queue_recovery.leads_home(newest, newest.end - 1)
 
@@ -225,11 +230,7 @@ class Recovery:
         note = self._checkpoint.note
         if note is None or note.digest != digest(self._queues, self._index):
             return False
-        last = self._log.sequence.files[-1]
-        if not last.start < note.log_end <= last.end:
-            return False
-        at = note.log_end - last.start
-        if last.read(at, 8).strip(b"\0"):
+        if not self._log.may_end_at(note.log_end):
             return False
         newest = max(self._queues, key=_max_physical_end, default=None)
         self._log.set_end(note.log_end)
@@ -314,8 +315,7 @@ class Recovery:
             self._damage.take_out(damage)
             self._queue_recovery.blank(damage)
         yield from self._queue_recovery.check_unseen()
-        self._log.sequence.truncate(scan.end)
-        self._log.set_end(scan.end)
+        self._log.cut(scan.end)
         if self._index.cut(scan.end):
             # The index was ahead of the log, so the scan skipped records that the index appeared to have.
             self._index_end = self._index.end_physical_offset
@@ -346,7 +346,7 @@ def digest(queues: QueueTable, index: Index) -> int:
     return value
 
 
-def clean_note(commit_log: CommitLog, queues: QueueTable, index: Index) -> CleanNote:
+def clean_note(commit_log: StoreLog, queues: QueueTable, index: Index) -> CleanNote:
     """Return the note that a clean shutdown writes to the checkpoint."""
     return CleanNote(commit_log.committed_offset, digest(queues, index))
 

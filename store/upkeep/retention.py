@@ -203,7 +203,7 @@ class Retention:
                 await trio.sleep(settings.delete_commit_log_files_interval_ms / 1000)
                 rested = gone
                 continue  # a slave may have truncated its log meanwhile
-            file = self._log.sequence.detach_first()
+            file = self._log.detach_first()
             log.info("commit log file deleted", path=file.path, reason=reason)
             self._was_busy = True
             self._next_run = trio.current_time() + settings.delete_commit_log_files_interval_ms / 1000
