@@ -8,10 +8,10 @@ put when the message is as durable as it requests:
     flushed      they are on disk                                   SYNC_FLUSH, unless WAIT=false
     replicated   a slave has them                                   SYNC_MASTER, unless WAIT=false
 
-In a group (enableDLegerCommitLog) it is complete when a quorum has it, and nothing else is waited for. Each of these is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or
-slaveTimeout completes with the status that says so; the message is stored nevertheless. Without a slave that is close
-enough the put does not wait for one, and the status says that. If both the slave and the disk fail, the slave's status
-is reported.
+In a group (enableDLegerCommitLog) a put is complete when a quorum has it, and nothing else is waited for. Each of these
+is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or slaveTimeout completes
+with the status that says so; the message is stored nevertheless. Without a slave that is close enough the put does not
+wait for one, and the status says that. If both the slave and the disk fail, the slave's status is reported.
 """
 
 from __future__ import annotations

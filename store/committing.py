@@ -167,7 +167,6 @@ class Committing:
             log.info("commit log could be written again")
         if self._log.committed_offset < self._log.written_offset:
             self.uncommitted.extend(pending)
-            self._marks.written.advance(self._log.written_offset)
             return
         for entry in pending:
             self._dispatch.apply(entry)

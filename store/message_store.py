@@ -5,6 +5,7 @@ It creates and owns the parts, and controls their lifetime: opening, background 
 
     reading     messages, offsets, times, keys, log bytes
     replica     a slave's log: bytes as its master has them
+    quorum      the log of a member of a group: what is committed, who leads
     upkeep      operations of administrators: deleting queues and files
 
 It knows neither requests nor sockets. Everything runs in the thread of the event loop. `append`, `commit` and reading
@@ -33,6 +34,7 @@ from triomq.store.errors import StoreClosed, StoreError
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.dispatch import BitMapOf, Dispatch
+from triomq.store.quorum import Quorum
 from triomq.store.reading import Reading
 from triomq.store.refusals import Refusals
 from triomq.store.replica import Replica
@@ -120,6 +122,10 @@ class MessageStore:
         self.reading = Reading(contents, live, elsewhere)
         tail_cut = TailCut(contents, marks, self._flush, stop, elsewhere)
         self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop)
+        self.quorum = Quorum(
+            contents, marks, dispatch, self._committing, self.replica, tail_cut, self._refusals, stop
+        )
+        contents.log.on_written = self.quorum.written
         self.upkeep = Upkeep(contents, self._retention, self._committing.commit, self._appending.append_deletion)
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -133,7 +139,7 @@ class MessageStore:
         )
         try:
             opened = await opening.run()
-            for part in (self._committing, self.reading, self.replica):
+            for part in (self._committing, self.reading, self.replica, self.quorum):
                 part.begin(opened)
             await self._flush.begin(in_kernel=self._syncs_in_kernel)
         except BaseException:
@@ -143,7 +149,8 @@ class MessageStore:
             raise
         self._is_open = True
         self._refusals.set("closed", None)
-        self._refusals.set("role", "the store belongs to a slave" if self._live.is_slave else None)
+        no_leader = "no member of the group leads yet" if self.contents.log.needs_quorum else None
+        self._refusals.set("role", "the store belongs to a slave" if self._live.is_slave else no_leader)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Flush, write checkpoints and clean until cancelled. Raises StoreFailed as soon as a commit or a flush fails
@@ -155,6 +162,7 @@ class MessageStore:
             nursery.start_soon(self._retention.run)
             nursery.start_soon(self._retention.watch_disk)
             nursery.start_soon(self._backlog.run)
+            nursery.start_soon(self.quorum.run)
             if self.settings.warm_mapped_file_enable:
                 nursery.start_soon(self._warm_up.run)
             if self._live.has_buffer:
@@ -186,11 +194,12 @@ class MessageStore:
         """Write and sync everything, and note that in the checkpoint."""
         self._committing.commit()
         self._committing.write_backlog()
+        await self.quorum.finish()
         self.replica.end()
         self._refusals.set("closed", "the store is closed")
         with self._fail_stop.during("the last flush"):
             contents = self.contents
-            is_whole = self.replica.is_whole or not self._live.is_slave
+            is_whole = self.replica.is_whole or not self._live.is_slave or contents.log.needs_quorum
             is_whole = is_whole and not self._committing.is_end_unclear and not self._committing.pending
             note = clean_note(contents.log, contents.queues, contents.index) if is_whole else None
             self._is_flushed = await self._flush.flush_thoroughly(note)
@@ -308,6 +317,8 @@ class MessageStore:
             self._committing.commit()
             if self._committing.has_pending:
                 return False
+            if self._committing.uncommitted:
+                await self.acknowledged.wait_beyond(self.contents.log.written_offset - 1)
             await self._flush.cover()
         except StoreError:
             return False

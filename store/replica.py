@@ -137,6 +137,16 @@ class Replica:
                 queue.correct_min_offset(self._log.min_offset)
             self._filled.clear()
 
+    def enter(self, entries: list[DispatchEntry], end: int) -> None:
+        """Enter records that a quorum has committed, up to `end`: the log is read back where a leader wrote it."""
+        for entry in entries:
+            self._enter(entry)
+        self.dispatched_offset = self._log.committed_offset = end
+        self._committing.dispatched(entries[-1].place.store_timestamp if entries else 0)
+        for queue in self._filled:
+            queue.correct_min_offset(self._log.min_offset)
+        self._filled.clear()
+
     async def border(self, physical_offset: int) -> int:
         """Return the start of the record that holds the byte at this offset (the offset itself if one begins there)."""
         return await self._tail_cut.border(physical_offset)

@@ -71,6 +71,10 @@ class Watermark:
             raise RuntimeError("a watermark with waiters cannot go back")
         self.value = value
 
+    def rewind_to(self, value: int) -> None:
+        """Set the number back, and let the waiters wait on: it rises again (the end of a group's log was replaced)."""
+        self.value = value
+
     def set_back(self, value: int, error: Exception) -> None:
         """Set the number back although there may be waiters: all waits end with `error` and may start again (a slave's
         log was truncated)."""

@@ -11,6 +11,7 @@ change and leaves the ledger as it was; one that fails makes it broken, and noth
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,15 +20,18 @@ from triomq.dledger.ledger.records import is_whole_record
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
+from triomq.protocol import record
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import TEMPORARY, Files
 from triomq.store.disk.layout import file_name, start_offset
-from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 
 INDEX_FILE_BYTES = 167_772_160
 LONGEST_ENTRY_BYTES = 4_194_304
 """What RocketMQ's members can take, header included."""
 _RESET = "reset-"
+_RECENT_BYTES = 8 << 20
+"""Entries that are kept in memory for followers: more than the bound on unanswered pushes to one that keeps up."""
 
 
 @dataclass
@@ -65,6 +69,10 @@ class PendingSync:
                 self._files.close(fd)
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Ledger:
     """The entries of one member. Only its owner's thread touches it."""
 
@@ -81,8 +89,11 @@ class Ledger:
         "_noted",
         "_notes",
         "_pool",
+        "_recent",
+        "_recent_bytes",
         "_synced_to",
         "begin_index",
+        "on_changed",
         "synced_index",
     )
 
@@ -94,12 +105,14 @@ class Ledger:
         *,
         is_whole: Callable[[Entry], bool] = is_whole_record,
         index_file_bytes: int = INDEX_FILE_BYTES,
+        pool: OpenFiles | None = None,
     ) -> None:
+        """`pool` bounds the open files together with those of others; by default the ledger has a pool of its own."""
         self._files = files
         self._is_whole = is_whole
         self._directory = directory
-        self._pool = OpenFiles(files, 64)
-        self._data = FileSequence(self._pool, f"{directory}/data", data_file_bytes)
+        self._pool = pool or OpenFiles(files, 64)
+        self._data = FileSequence(self._pool, f"{directory}/data", data_file_bytes, holds_log=True)
         self._index = FileSequence(self._pool, f"{directory}/index", index_file_bytes)
         self._end = _End(-1, -1, 0)
         self._broken = False
@@ -110,6 +123,10 @@ class Ledger:
         self._synced_to: dict[str, int] = {}  # directory -> start of the file that was the last one in a sync
         self.begin_index = -1
         self.synced_index = -1
+        self._recent: deque[Entry] = deque()  # the last appended entries, which every follower is about to get
+        self._recent_bytes = 0
+        self.on_changed: Callable[[], None] = _nothing
+        """Called when entries were written or removed."""
 
     def open(self) -> None:
         """Recover. Everything that is left is synced, so that it counts as copied. Raises StoreRefused and OSError."""
@@ -131,6 +148,11 @@ class Ledger:
         self._pool.close_all()
 
     # Reading.
+
+    @property
+    def data(self) -> FileSequence:
+        """The data files."""
+        return self._data
 
     @property
     def end_index(self) -> int:
@@ -156,12 +178,69 @@ class Ledger:
     def entry(self, index: int) -> Entry:
         """Return an entry between begin and end."""
         assert self.begin_index <= index <= self._end.index
+        recent = self._recent
+        if recent and recent[0].index <= index <= recent[-1].index:
+            return recent[index - recent[0].index]
         pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
         file = self._data.find(pos)
         assert file is not None
         return entry_format.decode(file.pread(pos - file.start, size))
 
+    def end_of(self, index: int) -> int:
+        """Return the position behind an entry between begin and end; where the ledger begins for the index before."""
+        if index < self.begin_index or index < 0:
+            return max(0, self._data.first_start)
+        if index == self._end.index:
+            return self._end.pos
+        recent = self._recent
+        if recent and recent[0].index <= index <= recent[-1].index:
+            entry = recent[index - recent[0].index]
+            return entry.pos + entry.size
+        pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
+        return pos + size
+
+    def begins_at(self, pos: int) -> bool:
+        """Return whether an entry begins at this position."""
+        file = self._data.find(pos)
+        if file is None or pos + ENTRY_HEADER_BYTES > min(file.end, self._end.pos):
+            return False
+        header = entry_format.read_header(file.pread(pos - file.start, ENTRY_HEADER_BYTES))
+        return header.is_sound(pos)
+
     # Writing.
+
+    def append_records(self, term: int, records: bytes | bytearray) -> None:
+        """Append records that lie one behind the other, each as an entry of a leader at the position that the record
+        itself names. Raises LogRefused."""
+        view = bytes(records)
+        entries = []
+        index, at, pos = self._end.index, 0, self._end.pos
+        while at < len(view):
+            size = int.from_bytes(view[at : at + 4], "big")
+            index += 1
+            pos = self._place(pos, size + ENTRY_HEADER_BYTES)
+            body = view[at : at + size]
+            named = int.from_bytes(body[record.PHYSICAL_OFFSET_AT : record.PHYSICAL_OFFSET_AT + 8], "big")
+            if named != pos + ENTRY_HEADER_BYTES:
+                raise RuntimeError(f"the record for {named} would be written to {pos + ENTRY_HEADER_BYTES}")
+            entries.append(Entry(body=body, index=index, pos=pos, size=size + ENTRY_HEADER_BYTES, term=term))
+            pos += size + ENTRY_HEADER_BYTES
+            at += size
+        self._write(entries)
+        self._keep_recent(entries)
+
+    def _keep_recent(self, entries: list[Entry]) -> None:
+        recent = self._recent
+        if recent and recent[-1].index + 1 != entries[0].index:
+            self._forget_recent()
+        recent.extend(entries)
+        self._recent_bytes += sum(entry.size for entry in entries)
+        while self._recent_bytes > _RECENT_BYTES and len(recent) > 1:
+            self._recent_bytes -= recent.popleft().size
+
+    def _forget_recent(self) -> None:
+        self._recent.clear()
+        self._recent_bytes = 0
 
     def append(self, term: int, bodies: list[bytes]) -> None:
         """Append entries of a leader. Raises LogRefused."""
@@ -208,6 +287,7 @@ class Ledger:
         self._end = _End(last.index, last.term, last.pos + last.size)
         if before.index < 0:
             self.begin_index = entries[0].index
+        self.on_changed()
 
     def _write_data(self, entries: list[Entry]) -> None:
         file_size = self._data.file_size_bytes
@@ -251,6 +331,7 @@ class Ledger:
         self.synced_index = min(self.synced_index, end.index)
         self._kept = min(self._kept, end.index)
         self._synced_to.clear()
+        self._forget_recent()
         self._end = end
         if end.index < 0:
             self.begin_index = -1
@@ -260,6 +341,21 @@ class Ledger:
         except OSError:
             self._broken = True
             raise
+        self.on_changed()
+
+    def detach_first(self) -> MappedFile:
+        """Remove the oldest data file, which is not the last one, and the index files that it leaves without entries.
+        The caller unlinks the data file. Raises OSError."""
+        file = self._data.detach_first()
+        head = self._data.files[0].pread(0, ENTRY_HEADER_BYTES)
+        self.begin_index = entry_format.read_header(head).entry_index
+        while len(self._index.files) > 1 and self._index.files[0].end <= self.begin_index * entry_format.UNIT_BYTES:
+            self._index.drop_first()
+        return file
+
+    def broke(self) -> None:
+        """Take no entries any longer: a sync failed."""
+        self._broken = True
 
     def reset(self, entry: Entry) -> None:
         """Replace everything by a ledger that begins with this entry. Raises LogRefused with the ledger as before.
@@ -287,6 +383,7 @@ class Ledger:
             raise LogRefused(f"{self._directory}: {error}") from error
         self._data.delete_all()
         self._index.delete_all()
+        self._forget_recent()
         self._finish_reset()
         recovery.load(self._data, self._data.directory)
         recovery.write_units(self._index, entry.index, entry_format.unit_of(entry))
@@ -294,6 +391,7 @@ class Ledger:
         self.begin_index = entry.index
         self.synced_index = self._kept = -1
         self._synced_to.clear()
+        self.on_changed()
 
     def _finish_reset(self) -> None:
         """Complete a reset that has reached its new name, and remove one that has not."""
@@ -322,7 +420,7 @@ class Ledger:
     def begin_sync(self) -> PendingSync:
         """Return a sync of all entries that are written by now. A thread may `run` it while the ledger changes; then
         `end_sync` raises `synced_index`. Only one is pending at a time. Raises OSError without a descriptor."""
-        self._kept = self._end.index
+        self.sync_began()
         begin = self._synced_to.get(self._data.directory, 0)
         fds: list[int] = []
         try:
@@ -339,9 +437,18 @@ class Ledger:
         if sync.error is not None:
             self._broken = True
             raise sync.error
-        self.synced_index = max(self.synced_index, min(sync.end_index, self._kept))
-        if self._kept == sync.end_index:
+        if self.sync_ended(sync.end_index):
             self._synced_to[self._data.directory] = sync.last_start
+
+    def sync_began(self) -> int:
+        """Note that a sync of everything that is written begins, by whatever means. Return the index it covers."""
+        self._kept = self._end.index
+        return self._kept
+
+    def sync_ended(self, end_index: int) -> bool:
+        """Count a sync that began at this index. Return whether nothing of that was cut meanwhile."""
+        self.synced_index = max(self.synced_index, min(end_index, self._kept))
+        return self._kept == end_index
 
     @property
     def noted_committed(self) -> int:

@@ -137,7 +137,7 @@ class LogScan:
                     self._file = None
                     return None
                 record_at = position + self._header_bytes
-                found = self._good_record(file, record_at)
+                found = self._good_record(file, record_at) if record_at < file.size_bytes else None
                 if found is not None:
                     self._last_timestamp = found.store_timestamp
                     self._position = record_at + found.size_bytes

@@ -6,7 +6,7 @@
 the files. `next_offset`: where the next record goes; what lies before it and is not written waits in memory.
 
 Two logs fulfil this. In the commit log (commit_log.py) records follow each other, and what is written is committed. In
-the ledger of a group (dledger/store_log/) each record has a header in front of it (`header_bytes`), and what is written
+the ledger of a group (dledger/ledger/) each record has a header in front of it (`header_bytes`), and what is written
 is committed when a quorum has it. Queues, index, dispatch, recovery and reading do not know which of the two they have:
 they use physical offsets of records, and `LogScan` passes headers and the fillers at file ends.
 
@@ -15,6 +15,7 @@ Only the store's own thread touches a log; other threads receive duplicated desc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from triomq.protocol import record
@@ -38,6 +39,7 @@ class StoreLog:
         "header_bytes",
         "needs_quorum",
         "next_offset",
+        "on_written",
         "scan_stop",
         "sequence",
         "tail",
@@ -56,6 +58,8 @@ class StoreLog:
         self.written_offset = 0
         self.next_offset = 0
         self.tail = bytearray()
+        self.on_written: Callable[[], None] | None = None
+        """Called when the rules of a group have written records or cut them."""
         self.scan_stop = -1
         """Where every scan ends at the latest: what lies behind it may still be replaced. -1: where the records end."""
 
@@ -133,6 +137,9 @@ class StoreLog:
         """Note that a sync that began with `target` has ended. Return the offset up to which the log is on disk: less
         than `target` if it was cut meanwhile."""
         return target
+
+    def sync_failed(self) -> None:
+        """Note that a sync failed: what it should have brought to disk may be lost."""
 
     # -- scanning -----------------------------------------------------------------------------------------------------
 

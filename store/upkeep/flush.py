@@ -174,6 +174,7 @@ class Flush:
                 self._not_begun("commit log", error)
                 return False
             except OSError as error:
+                self._log.sync_failed()
                 self._synced("commitlog", began, has_failed=True)
                 self._fail_stop.broke(f"the commit log cannot be synced: {error}")
                 return True

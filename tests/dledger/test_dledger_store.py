@@ -1,0 +1,312 @@
+"""A store over the ledger of a group: what is committed, who gives out queue offsets, and what a start finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+import trio.testing
+from store_support import WallClock, abandon, inline, message, small_settings
+
+from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.ledger.ledger_log import LedgerLog
+from triomq.dledger.wire import codes
+from triomq.protocol.record import BatchUnit
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.message_store import MessageStore
+from triomq.store.results import PutResult, PutStatus
+
+INDEX_FILE_BYTES = 32 * 64
+
+
+class MemberStore:
+    """A member's store, and what the rules of its group do with it."""
+
+    def __init__(self, root: Path, clock: WallClock, **changes: Any) -> None:
+        self.root = root
+        self.ledger: Ledger
+        self.term = 1
+        self.leads = False
+
+        def make_log(pool: OpenFiles, paths: Layout, file_size_bytes: int) -> LedgerLog:
+            self.ledger = Ledger(
+                pool.files, f"{root}/dledger-n0", file_size_bytes, index_file_bytes=INDEX_FILE_BYTES, pool=pool
+            )
+            self.log = LedgerLog(self.ledger)
+            self.log.propose = self._propose
+            return self.log
+
+        self.store = MessageStore(small_settings(root, **changes), now_ms=clock, offload=inline, make_log=make_log)
+
+    def _propose(self, ticket: object, write: Callable[[int], None]) -> int:
+        if not self.leads:
+            return codes.NOT_LEADER
+        write(self.term)
+        return codes.SUCCESS
+
+    async def load(self) -> MemberStore:
+        await self.store.load()
+        return self
+
+    async def lead(self) -> None:
+        await self.store.quorum.prepare_to_lead()
+        self.store.quorum.lead()
+        self.leads = True
+
+    def put(self, *args: Any, **changes: Any) -> PutResult:
+        result = self.store.append(message(*args, **changes))
+        self.store.commit()
+        return result
+
+    def commit_all(self, until: int | None = None) -> None:
+        self.store.quorum.committed(self.ledger.end_of(self.ledger.end_index if until is None else until))
+
+    def copy_from(self, leader: MemberStore, until: int | None = None) -> None:
+        """Take the leader's entries behind the own end, as a push would bring them."""
+        last = leader.ledger.end_index if until is None else until
+        entries = [leader.ledger.entry(index) for index in range(self.ledger.end_index + 1, last + 1)]
+        if entries:
+            self.ledger.write(entries)
+
+    async def dispatch(self) -> None:
+        await self.store.quorum.prepare_to_lead()
+
+    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        found: list[bytes] = []
+        while records := self.store.reading.get_messages(topic, queue_id, len(found), 100).records:
+            found += map(body_of, records)
+        return found
+
+    def save_committed(self) -> None:
+        self.ledger.save_checkpoint(self.ledger.end_index)
+
+
+def body_of(data: bytes) -> bytes:
+    length = int.from_bytes(data[84:88], "big")
+    return data[88 : 88 + length]
+
+
+async def open_member(root: Path, clock: WallClock | None = None, **changes: Any) -> MemberStore:
+    return await MemberStore(root, clock or WallClock(step_ms=1), **changes).load()
+
+
+async def test_a_message_can_be_read_when_a_quorum_has_it_and_not_before(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    first, second = member.put(body=b"one"), member.put(body=b"two")
+    assert (first.queue_offset, second.queue_offset) == (0, 1)
+    assert first.physical_offset == 48, "the record lies behind the header of its entry"
+    waits: list[Exception | None] = []
+    member.store.acknowledged.call_beyond(first.last_offset, waits.append)
+    assert member.bodies() == [] and not waits
+    member.commit_all(until=0)
+    assert member.bodies() == [b"one"] and waits == [None]
+    member.commit_all()
+    assert member.bodies() == [b"one", b"two"]
+
+
+async def test_messages_that_the_group_does_not_take_give_back_their_queue_offsets(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    member.put(body=b"one")
+    member.leads = False
+    lost = member.put(body=b"two")
+    assert lost.status is PutStatus.SERVICE_NOT_AVAILABLE and "does not lead" in str(lost.reason)
+    member.leads = True
+    assert member.put(body=b"three").queue_offset == 1
+    member.commit_all()
+    assert member.bodies() == [b"one", b"three"]
+
+
+async def test_a_member_that_follows_refuses_messages_and_answers_those_that_wait(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    assert member.put().status is PutStatus.SERVICE_NOT_AVAILABLE, "nobody leads yet"
+    await member.lead()
+    written = member.put()
+    answers: list[Exception | None] = []
+    member.store.acknowledged.call_beyond(written.last_offset, answers.append)
+    member.leads = False
+    member.store.quorum.follow("n1 leads the group")
+    assert "may be stored, or not" in str(answers[0])
+    refused = member.put()
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and refused.reason == "n1 leads the group"
+
+
+async def test_a_follower_has_the_bytes_and_the_queues_of_its_leader(tmp_path: Path) -> None:
+    clock = WallClock(step_ms=1)
+    leader, follower = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
+    await leader.lead()
+    for number in range(60):  # more than one file
+        leader.put(queue_id=number % 2, body=b"%d" % number * 20, keys=f"k{number}")
+    units = [BatchUnit(0, b"unit %d" % number, b"") for number in range(30)]
+    leader.store.append_batch(message(queue_id=1), units)
+    leader.store.commit()
+    leader.commit_all()
+    follower.copy_from(leader)
+    assert follower.bodies() == []
+    follower.store.quorum.committed(follower.ledger.end_of(50))
+    await follower.dispatch()
+    assert follower.bodies() == leader.bodies()[:26]
+    follower.commit_all()
+    await follower.dispatch()
+    for queue_id in (0, 1):
+        assert follower.bodies("T", queue_id) == leader.bodies("T", queue_id) != []
+    found = [member.store.reading.offsets_by_key("T", "k7", 10, 0, 1 << 62) for member in (leader, follower)]
+    assert found[0] == found[1] != []
+    for part in ("dledger-n0/data", "consumequeue/T/0", "consumequeue/T/1"):
+        names = sorted(path.name for path in (tmp_path / "a" / part).iterdir())
+        assert names == sorted(path.name for path in (tmp_path / "b" / part).iterdir())
+        await leader.store._flush.flush_thoroughly()
+        await follower.store._flush.flush_thoroughly()
+        for name in names:
+            assert (tmp_path / "a" / part / name).read_bytes() == (tmp_path / "b" / part / name).read_bytes()
+
+
+async def test_a_new_leader_counts_the_records_that_are_not_committed_yet(tmp_path: Path) -> None:
+    clock = WallClock(step_ms=1)
+    leader, follower = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
+    await leader.lead()
+    for number in range(5):
+        leader.put(body=b"%d" % number)
+    follower.copy_from(leader)
+    follower.commit_all(until=1)
+    follower.term = 2
+    await follower.lead()
+    new = follower.put(body=b"new")
+    assert new.queue_offset == 5
+    assert follower.bodies() == [b"0", b"1"]
+    follower.commit_all()
+    await follower.dispatch()
+    assert follower.bodies() == [b"0", b"1", b"2", b"3", b"4", b"new"]
+
+
+async def test_what_a_new_leader_appends_is_dispatched_behind_what_it_found(tmp_path: Path) -> None:
+    """The queue entries follow the log also when the older records must be read back, and the file ends in between."""
+    clock = WallClock(step_ms=1)
+    leader, follower = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
+    await leader.lead()
+    while leader.ledger.end_pos < 4096 - 200:
+        leader.put(body=b"x" * 40)
+    follower.copy_from(leader)
+    await follower.lead()
+    assert follower.put(body=b"y" * 100).physical_offset == 4096 + 48
+    follower.commit_all()
+    await follower.dispatch()
+    assert follower.bodies()[-2:] == [b"x" * 40, b"y" * 100]
+    assert follower.put(body=b"z").queue_offset == len(follower.bodies())
+
+
+async def test_a_cut_takes_back_what_was_derived(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    for number in range(4):
+        member.put(body=b"%d" % number, keys=f"k{number}")
+    member.commit_all()
+    member.leads = False
+    member.store.quorum.follow("n1 leads the group")
+    member.ledger.cut(1)
+    member.store.quorum.shortened(member.ledger.end_of(1))
+    assert member.bodies() == [b"0", b"1"]
+    assert member.store.committed.value == member.ledger.end_pos
+    await member.lead()
+    assert member.put(body=b"new").queue_offset == 2
+    member.commit_all()
+    assert member.bodies() == [b"0", b"1", b"new"]
+
+
+async def test_a_start_after_a_clean_stop_reads_nothing(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    for number in range(30):
+        member.put(body=b"%d" % number)
+    member.commit_all(until=27)
+    member.save_committed()
+    await member.store.close()
+    again = await open_member(tmp_path)
+    report = again.store.recovery_report
+    assert report is not None and report.was_clean and report.records == 0
+    assert again.bodies() == [b"%d" % number for number in range(28)]
+    await again.lead()
+    assert again.put().queue_offset == 30
+
+
+async def test_a_start_after_a_kill_finds_what_was_committed_and_the_rest_when_it_is_again(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    for number in range(30):
+        member.put(body=b"%d" % number, keys=f"k{number}")
+    member.commit_all(until=9)
+    member.ledger.save_checkpoint(9)
+    member.commit_all(until=19)
+    abandon(member.store)
+    again = await open_member(tmp_path)
+    assert again.bodies() == [b"%d" % number for number in range(10)], "the last note says that"
+    again.commit_all()
+    await again.dispatch()
+    assert again.bodies() == [b"%d" % number for number in range(30)]
+    assert again.store.reading.offsets_by_key("T", "k29", 10, 0, 1 << 62)
+    await again.lead()
+    assert again.put().queue_offset == 30
+
+
+async def test_a_sync_counts_for_the_rules_and_a_cut_during_it_does_not(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    member.put(body=b"one")
+    member.put(body=b"two")
+    assert member.ledger.synced_index == -1
+    target = member.log.begin_sync()
+    member.ledger.cut(0)
+    assert member.log.end_sync(target) == member.ledger.end_of(0)
+    assert member.ledger.synced_index == 0
+    member.put(body=b"three")
+    await member.store._flush.flush_log()
+    assert member.ledger.synced_index == 1 and member.store.flushed.value == member.ledger.end_pos
+
+
+async def test_retention_moves_the_beginning_of_the_ledger(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    for _ in range(100):
+        member.put(body=b"x" * 60)
+    member.commit_all()
+    second = member.log.sequence.files[1].start
+    file = member.log.detach_first()
+    member.store.files.unlink(file.path)
+    assert member.store.reading.min_physical_offset == second
+    assert member.ledger.entry(member.ledger.begin_index).pos == second
+    assert member.store.reading.earliest_log_time() > 0
+    member.save_committed()
+    await member.store.close()
+    again = await open_member(tmp_path)
+    assert again.ledger.begin_index == member.ledger.begin_index
+    await again.lead()
+    assert again.put().queue_offset == 100
+
+
+async def test_an_entry_that_members_of_rocketmq_cannot_take_is_refused(tmp_path: Path) -> None:
+    size = 8 << 20
+    member = await open_member(tmp_path, mapped_file_size_commit_log_bytes=size, max_message_size_bytes=size)
+    await member.lead()
+    assert member.put(body=b"x" * 4_194_304).status is PutStatus.MESSAGE_ILLEGAL
+    assert member.put(body=b"x" * 4_000_000).is_ok
+
+
+async def test_tables_are_covered_when_a_quorum_has_what_they_speak_of(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    member.put()
+    covered: list[bool] = []
+    async with trio.open_nursery() as nursery:
+
+        async def cover() -> None:
+            covered.append(await member.store.cover())
+
+        nursery.start_soon(cover)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not covered
+        member.commit_all()
+    assert covered == [True]
