@@ -119,7 +119,7 @@ class Quorum:
         await self._catch_up()
 
     def lead(self) -> None:
-        """Give out queue offsets from now on. No record may be written by the rules before the next `follow`, and
+        """Know the queue offsets that come next. No record may be written by the rules before the next `follow`, and
         `prepare_to_lead` must just have returned. Raises StoreFailed."""
         with self._fail_stop.during("counting the records that are not committed"):
             self._log.scan_stop = self._log.written_offset
@@ -128,6 +128,9 @@ class Quorum:
             scan = LogScan(self._log, self._log.committed_offset, check_crc=False)
             for fields in scan.records():
                 self._count(self._dispatch.entry_of(fields))
+
+    def accept(self) -> None:
+        """Accept messages from now on."""
         self._refusals.set("role", None)
 
     @staticmethod

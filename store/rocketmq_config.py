@@ -44,7 +44,7 @@ class RocketMQStoreSettings:
     store_path_dledger_commit_log: str | None = setting(
         "storePathDLedgerCommitLog",
         None,
-        meaning=_NO_EFFECT,
+        meaning="data directory of the ledger; null = <root>/dledger-<dLegerSelfId>/data",
         important=True,
     )
     read_only_commit_log_store_paths: str | None = setting(
@@ -335,18 +335,22 @@ class RocketMQStoreSettings:
         "fastFailIfNoBufferInStorePool", False, meaning=_NO_EFFECT, changeable=True
     )
     enable_dleger_commit_log: bool = setting(
-        "enableDLegerCommitLog", False, meaning="DLedger instead of the plain CommitLog"
+        "enableDLegerCommitLog", False, meaning="be a member of a DLedger group, which elects its master"
     )
-    dleger_group: str | None = setting("dLegerGroup", None, meaning=_NO_EFFECT)
-    dleger_peers: str | None = setting("dLegerPeers", None, meaning=_NO_EFFECT)
-    dleger_self_id: str | None = setting("dLegerSelfId", None, meaning=_NO_EFFECT)
+    dleger_group: str | None = setting("dLegerGroup", None, meaning="name of the DLedger group, usually brokerName")
+    dleger_peers: str | None = setting(
+        "dLegerPeers", None, meaning="members of the group: n0-host:port;n1-host:port;..."
+    )
+    dleger_self_id: str | None = setting(
+        "dLegerSelfId", None, meaning="which member of the group this broker is; as a slave its id is that number + 1"
+    )
     preferred_leader_id: str | None = setting(
-        "preferredLeaderId", None, meaning=_NO_EFFECT, changeable=True
+        "preferredLeaderId", None, meaning="members that shall lead the group if they can, separated by ';'"
     )
     enable_batch_push: bool = setting(
         "enableBatchPush",
         False,
-        meaning=_NO_EFFECT,
+        meaning="members of TrioMQ push batches in any case; has no effect",
         changeable=True,
         shown_as="isEnableBatchPush",
     )

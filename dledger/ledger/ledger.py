@@ -11,27 +11,24 @@ change and leaves the ledger as it was; one that fails makes it broken, and noth
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from triomq.dledger.ledger import entry_format, recovery
-from triomq.dledger.ledger.records import is_whole_record
+from triomq.dledger.ledger import entry_format, recovery, replacing
+from triomq.dledger.ledger.recent_entries import RecentEntries
+from triomq.dledger.ledger.records import is_whole_record, opening_record
+from triomq.dledger.ledger.syncs import PendingSync, SyncMark, Syncs
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 from triomq.protocol import record
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import TEMPORARY, Files
-from triomq.store.disk.layout import file_name, start_offset
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 
 INDEX_FILE_BYTES = 167_772_160
 LONGEST_ENTRY_BYTES = 4_194_304
 """What RocketMQ's members can take, header included."""
-_RESET = "reset-"
-_RECENT_BYTES = 8 << 20
-"""Entries that are kept in memory for followers: more than the bound on unanswered pushes to one that keeps up."""
 
 
 @dataclass
@@ -41,32 +38,6 @@ class _End:
     index: int
     term: int
     pos: int
-
-
-class PendingSync:
-    """A sync of what was written before it began. Nothing here refers to the ledger, so a thread may run it."""
-
-    __slots__ = ("_directory", "_fds", "_files", "end_index", "error", "last_start")
-
-    def __init__(self, files: Files, directory: str, fds: list[int], end_index: int, last_start: int) -> None:
-        self._files = files
-        self._directory = directory
-        self._fds = fds
-        self.end_index = end_index
-        self.last_start = last_start
-        self.error: OSError | None = None
-
-    def run(self) -> None:
-        """Sync, and close the descriptors. `error` is what went wrong."""
-        try:
-            for fd in self._fds:
-                self._files.datasync(fd)
-            self._files.sync_directory(self._directory)
-        except OSError as error:
-            self.error = error
-        finally:
-            for fd in self._fds:
-                self._files.close(fd)
 
 
 def _nothing() -> None:
@@ -85,13 +56,11 @@ class Ledger:
         "_index",
         "_is_full",
         "_is_whole",
-        "_kept",
         "_noted",
         "_notes",
         "_pool",
         "_recent",
-        "_recent_bytes",
-        "_synced_to",
+        "_syncs",
         "begin_index",
         "on_changed",
         "synced_index",
@@ -106,33 +75,33 @@ class Ledger:
         is_whole: Callable[[Entry], bool] = is_whole_record,
         index_file_bytes: int = INDEX_FILE_BYTES,
         pool: OpenFiles | None = None,
+        data_directory: str | None = None,
     ) -> None:
-        """`pool` bounds the open files together with those of others; by default the ledger has a pool of its own."""
+        """`pool` bounds the open files together with those of others; by default the ledger has a pool of its own. The
+        data files are in `data_directory`, by default in `<directory>/data`."""
         self._files = files
         self._is_whole = is_whole
         self._directory = directory
         self._pool = pool or OpenFiles(files, 64)
-        self._data = FileSequence(self._pool, f"{directory}/data", data_file_bytes, holds_log=True)
+        self._data = FileSequence(self._pool, data_directory or f"{directory}/data", data_file_bytes, holds_log=True)
         self._index = FileSequence(self._pool, f"{directory}/index", index_file_bytes)
         self._end = _End(-1, -1, 0)
         self._broken = False
         self._is_full = False
         self._notes = TermFiles(files, directory)
         self._noted = (-1, -1)
-        self._kept = -1  # the last index that was not cut since the pending sync began
-        self._synced_to: dict[str, int] = {}  # directory -> start of the file that was the last one in a sync
+        self._syncs = Syncs(files)
         self.begin_index = -1
         self.synced_index = -1
-        self._recent: deque[Entry] = deque()  # the last appended entries, which every follower is about to get
-        self._recent_bytes = 0
+        self._recent = RecentEntries()
         self.on_changed: Callable[[], None] = _nothing
         """Called when entries were written or removed."""
 
     def open(self) -> None:
         """Recover. Everything that is left is synced, so that it counts as copied. Raises StoreRefused and OSError."""
-        for part in ("data", "index"):
-            self._files.make_lasting_directories(f"{self._directory}/{part}")
-        self._finish_reset()
+        for path in (self._directory, self._data.directory, self._index.directory):
+            self._files.make_lasting_directories(path)
+        replacing.finish(self._files, self._directory, self._data.directory)
         recovery.load(self._data, self._data.directory)
         recovery.load(self._index, self._index.directory)
         self._noted = self._notes.load_checkpoint()
@@ -141,7 +110,7 @@ class Ledger:
         self._end = _End(found.end_index, found.end_term, found.end_pos)
         for file in (*self._data.files, *self._index.files):
             self._files.datasync(file.fd())
-        self._sync_directories()
+        replacing.sync_directories(self._files, self._directory, self._data.directory)
         self.synced_index = found.end_index
 
     def close(self) -> None:
@@ -178,9 +147,9 @@ class Ledger:
     def entry(self, index: int) -> Entry:
         """Return an entry between begin and end."""
         assert self.begin_index <= index <= self._end.index
-        recent = self._recent
-        if recent and recent[0].index <= index <= recent[-1].index:
-            return recent[index - recent[0].index]
+        recent = self._recent.get(index)
+        if recent is not None:
+            return recent
         pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
         file = self._data.find(pos)
         assert file is not None
@@ -192,10 +161,9 @@ class Ledger:
             return max(0, self._data.first_start)
         if index == self._end.index:
             return self._end.pos
-        recent = self._recent
-        if recent and recent[0].index <= index <= recent[-1].index:
-            entry = recent[index - recent[0].index]
-            return entry.pos + entry.size
+        recent = self._recent.get(index)
+        if recent is not None:
+            return recent.pos + recent.size
         pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
         return pos + size
 
@@ -227,20 +195,12 @@ class Ledger:
             pos += size + ENTRY_HEADER_BYTES
             at += size
         self._write(entries)
-        self._keep_recent(entries)
+        self._recent.add(entries)
 
-    def _keep_recent(self, entries: list[Entry]) -> None:
-        recent = self._recent
-        if recent and recent[-1].index + 1 != entries[0].index:
-            self._forget_recent()
-        recent.extend(entries)
-        self._recent_bytes += sum(entry.size for entry in entries)
-        while self._recent_bytes > _RECENT_BYTES and len(recent) > 1:
-            self._recent_bytes -= recent.popleft().size
-
-    def _forget_recent(self) -> None:
-        self._recent.clear()
-        self._recent_bytes = 0
+    def append_opening(self, term: int, now_ms: int, host: bytes) -> None:
+        """Append the record that opens a term: see records.py. Raises LogRefused."""
+        at = self.next_pos(len(opening_record(0, 0, host))) + ENTRY_HEADER_BYTES
+        self.append(term, [opening_record(at, now_ms, host)])
 
     def append(self, term: int, bodies: list[bytes]) -> None:
         """Append entries of a leader. Raises LogRefused."""
@@ -329,9 +289,8 @@ class Ledger:
             last = self.entry(end_index)
             end = _End(end_index, last.term, last.pos + last.size)
         self.synced_index = min(self.synced_index, end.index)
-        self._kept = min(self._kept, end.index)
-        self._synced_to.clear()
-        self._forget_recent()
+        self._syncs.was_cut(end.index)
+        self._recent.clear()
         self._end = end
         if end.index < 0:
             self.begin_index = -1
@@ -364,50 +323,24 @@ class Ledger:
         finds it completes the change."""
         if self._broken:
             raise LogRefused("an earlier write or sync failed: restart this member")
-        file_size = self._data.file_size_bytes
-        start = entry.pos - entry.pos % file_size
-        path = f"{self._directory}/{_RESET}{file_name(start)}"
         try:
             self._lower_note(-1)
-            fd = self._files.create(f"{path}.tmp", file_size)
-            try:
-                self._files.pwrite(fd, entry_format.encode(entry), entry.pos - start)
-                self._files.datasync(fd)
-            finally:
-                self._files.close(fd)
-            self._files.rename(f"{path}.tmp", path)
-            self._files.sync_directory(self._directory)
+            replacing.prepare(self._files, self._directory, self._data.directory, self._data.file_size_bytes, entry)
         except OSError as error:
             self._is_full = True
             self._broken = error.errno not in TEMPORARY
             raise LogRefused(f"{self._directory}: {error}") from error
         self._data.delete_all()
         self._index.delete_all()
-        self._forget_recent()
-        self._finish_reset()
+        self._recent.clear()
+        replacing.finish(self._files, self._directory, self._data.directory)
         recovery.load(self._data, self._data.directory)
         recovery.write_units(self._index, entry.index, entry_format.unit_of(entry))
         self._end = _End(entry.index, entry.term, entry.pos + entry.size)
         self.begin_index = entry.index
-        self.synced_index = self._kept = -1
-        self._synced_to.clear()
+        self.synced_index = -1
+        self._syncs.was_cut(-1)
         self.on_changed()
-
-    def _finish_reset(self) -> None:
-        """Complete a reset that has reached its new name, and remove one that has not."""
-        for name in self._files.list_directory(self._directory):
-            if not name.startswith(_RESET):
-                continue
-            path = f"{self._directory}/{name}"
-            if start_offset(name.removeprefix(_RESET)) is None:
-                self._files.unlink(path)
-                continue
-            for part in ("index", "data"):
-                for old in reversed(self._files.list_directory(f"{self._directory}/{part}")):
-                    self._files.unlink(f"{self._directory}/{part}/{old}")
-            self._sync_directories()
-            self._files.rename(path, f"{self._directory}/data/{name.removeprefix(_RESET)}")
-            self._sync_directories()
 
     # Syncs.
 
@@ -417,43 +350,44 @@ class Ledger:
         self._sync(self._data)
         self.synced_index = self._end.index
 
-    def begin_sync(self) -> PendingSync:
-        """Return a sync of all entries that are written by now. A thread may `run` it while the ledger changes; then
-        `end_sync` raises `synced_index`. Only one is pending at a time. Raises OSError without a descriptor."""
-        self.sync_began()
-        begin = self._synced_to.get(self._data.directory, 0)
-        fds: list[int] = []
-        try:
-            fds += [file.borrow() for file in self._data.files if file.end > begin]
-        except OSError:
-            for fd in fds:
-                self._files.close(fd)
-            raise
-        last_start = self._data.files[-1].start if self._data.files else 0
-        return PendingSync(self._files, self._data.directory, fds, self._end.index, last_start)
+    def begin_sync(self, *, with_index: bool = False) -> PendingSync:
+        """Return a sync of all entries that are written by now, and of their index units if `with_index`. A thread may
+        `run` it while the ledger changes; `end_sync` then raises `synced_index`. Raises OSError without a descriptor.
+        """
+        sequences = [self._data, self._index] if with_index else [self._data]
+        return self._syncs.begin(sequences, self._end.index)
 
     def end_sync(self, sync: PendingSync) -> None:
         """Count what a sync has brought to disk. Raises its OSError; the ledger is broken then."""
         if sync.error is not None:
             self._broken = True
             raise sync.error
-        if self.sync_ended(sync.end_index):
-            self._synced_to[self._data.directory] = sync.last_start
+        self._syncs.ended(sync)
+        self.sync_ended(sync.mark)
 
-    def sync_began(self) -> int:
-        """Note that a sync of everything that is written begins, by whatever means. Return the index it covers."""
-        self._kept = self._end.index
-        return self._kept
+    def sync_began(self) -> SyncMark:
+        """Note that a sync of everything that is written begins, by whatever means."""
+        return self._syncs.mark(self._end.index)
 
-    def sync_ended(self, end_index: int) -> bool:
-        """Count a sync that began at this index. Return whether nothing of that was cut meanwhile."""
-        self.synced_index = max(self.synced_index, min(end_index, self._kept))
-        return self._kept == end_index
+    def sync_ended(self, mark: SyncMark) -> None:
+        """Count a sync that has ended well."""
+        self._syncs.forget(mark)
+        self.synced_index = max(self.synced_index, mark.end_index)
+
+    def sync_dropped(self, mark: SyncMark) -> None:
+        """Forget a sync that did not begin."""
+        self._syncs.forget(mark)
 
     @property
     def noted_committed(self) -> int:
         """The committed index of the last checkpoint; -1 if it is not of this ledger."""
         return min(self._noted[1], self._end.index) if self._noted[1] >= self.begin_index >= 0 else -1
+
+    def note(self, sync: PendingSync, committed: int) -> None:
+        """Note what a sync with the index has brought to disk: see `save_checkpoint`. Raises OSError."""
+        if sync.mark.is_whole:
+            self._noted = (sync.mark.end_index, committed)
+            self._notes.save_checkpoint(*self._noted)
 
     def save_checkpoint(self, committed: int) -> None:
         """Sync everything and note the end: a recovery reads neither units nor bodies of what is before it. Raises
@@ -472,15 +406,10 @@ class Ledger:
 
     def _sync(self, sequence: FileSequence) -> None:
         try:
-            for file in sequence.files:
-                if file.end > self._synced_to.get(sequence.directory, 0):
-                    self._files.datasync(file.fd())
+            for file in self._syncs.unsynced(sequence):
+                self._files.datasync(file.fd())
             self._files.sync_directory(sequence.directory)
         except OSError:
             self._broken = True
             raise
-        self._synced_to[sequence.directory] = sequence.files[-1].start if sequence.files else 0
-
-    def _sync_directories(self) -> None:
-        for directory in (self._data.directory, self._index.directory, self._directory):
-            self._files.sync_directory(directory)
+        self._syncs.are_synced(sequence)

@@ -13,6 +13,7 @@ from typing import Final
 
 from triomq.dledger.ledger.entry_format import BLANK_BYTES
 from triomq.dledger.ledger.ledger import LONGEST_ENTRY_BYTES, Ledger
+from triomq.dledger.ledger.syncs import SyncMark
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES
 from triomq.store.disk.mapped_file import MappedFile
@@ -34,7 +35,7 @@ class LedgerLog(StoreLog):
         super().__init__(ledger.data, ENTRY_HEADER_BYTES, needs_quorum=True)
         self._ledger = ledger
         self._known_files = 0
-        self._syncing = -1
+        self._syncing: SyncMark | None = None
         self.propose: Propose = _refuse
         self.on_synced: Callable[[], None] | None = None
 
@@ -132,15 +133,19 @@ class LedgerLog(StoreLog):
 
     def begin_sync(self) -> int:
         """See StoreLog."""
+        if self._syncing is not None:
+            self._ledger.sync_dropped(self._syncing)
         self._syncing = self._ledger.sync_began()
         return self.written_offset
 
     def end_sync(self, target: int) -> int:
         """See StoreLog. The rules count what is on disk with SYNC_FLUSH."""
-        is_whole = self._ledger.sync_ended(self._syncing)
+        mark, self._syncing = self._syncing, None
+        assert mark is not None
+        self._ledger.sync_ended(mark)
         if self.on_synced is not None:
             self.on_synced()
-        return target if is_whole else self._ledger.end_of(self._ledger.synced_index)
+        return target if mark.is_whole else self._ledger.end_of(self._ledger.synced_index)
 
     def sync_failed(self) -> None:
         """See StoreLog. A member that cannot sync does not lead."""

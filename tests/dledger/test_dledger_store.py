@@ -54,6 +54,7 @@ class MemberStore:
     async def lead(self) -> None:
         await self.store.quorum.prepare_to_lead()
         self.store.quorum.lead()
+        self.store.quorum.accept()
         self.leads = True
 
     def put(self, *args: Any, **changes: Any) -> PutResult:
