@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triomq.broker.config import BrokerSettings
+from triomq.broker.group.settings import GroupSettings
 from triomq.broker.quotas.defaults import default_allowances
 from triomq.broker.replication.ha_tls import HaTlsSettings
 from triomq.daemon.configuration import ConfigurationLayers
@@ -42,6 +43,8 @@ class Configuration:
     path: Path | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     ha_tls: HaTlsSettings = field(default_factory=HaTlsSettings)
+    group: GroupSettings | None = None
+    """The DLedger group that the broker is a member of."""
 
     @classmethod
     def from_layers(cls, layers: ConfigurationLayers) -> Configuration:
@@ -78,7 +81,11 @@ class Configuration:
     def check(self) -> None:
         """Check the rules between records (RocketMQ: BrokerStartup): a master has the id 0, a slave another id. Also
         settle whether calls use TLS, so that listings show it."""
-        if self.store.broker_role is BrokerRole.SLAVE:
+        if self.group is None:
+            self._join_group()
+        if self.group is not None:
+            pass  # the group decides which of its members is the master
+        elif self.store.broker_role is BrokerRole.SLAVE:
             if self.broker.broker_id <= 0:
                 raise SettingError("configuration", "brokerId", "a SLAVE needs a brokerId above 0")
         elif self.broker.broker_id != 0:
@@ -91,10 +98,6 @@ class Configuration:
         if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
             self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)
-        if self.store.enable_dleger_commit_log:
-            raise SettingError(
-                "configuration", "enableDLegerCommitLog", "DLedger is not supported; use SYNC_MASTER and SLAVE"
-            )
         if self.store.duplication_enable:
             # In RocketMQ 4.9 only a store plug-in sets the confirm offset, which begins at -1. Without one, such a
             # broker accepts messages but delivers none.
@@ -104,6 +107,21 @@ class Configuration:
                 "true delivers only messages below the confirm offset, which only a Java store plug-in sets; without "
                 "one RocketMQ itself delivers none. Set it to false; a SLAVE keeps copies",
             )
+
+    def _join_group(self) -> None:
+        """With enableDLegerCommitLog a broker begins as a slave of its group, whatever brokerId and brokerRole say."""
+        if self.store.broker_role is BrokerRole.SLAVE and self.broker.broker_id <= 0:
+            return  # refused, as RocketMQ does
+        self.group = group = GroupSettings.of(self.store)
+        if group is not None:
+            # The write buffer would hold back what the quorum waits for; the next file is made by the ledger.
+            self.store = dataclasses.replace(
+                self.store,
+                broker_role=BrokerRole.SLAVE,
+                transient_store_pool_enable=False,
+                warm_mapped_file_enable=False,
+            )
+            self.broker = dataclasses.replace(self.broker, broker_id=group.number + 1)
 
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
         """Return all records in the order of RocketMQ's listings."""

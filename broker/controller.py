@@ -29,8 +29,9 @@ from triomq.broker.assembly.tables import Surroundings, Tables, build_tables, lo
 from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
+from triomq.broker.group.roles import GroupRoles
 from triomq.daemon.deadline import Deadline
-from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.errors import ExitCode, StartError, listen_error
 from triomq.daemon.stopping import Stopping
 from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
@@ -217,6 +218,8 @@ class BrokerController:
             try:
                 tables.store.lock()  # first: the filters are read from its directory
                 try:
+                    if tables.group is not None:
+                        tables.group.check()
                     tables.metadata.filters.load()
                 except BaseException:
                     tables.store.unlock()
@@ -240,8 +243,9 @@ class BrokerController:
         with stopping.part("the clients"):
             async with trio.open_nursery() as clients:
                 await clients.start(work.server.serve)
-                assert self._ha_port is not None
                 serving.start(background, self._ha_port)
+                if serving.group is not None:
+                    await self._join_group(serving.group, background)
                 await serving.registration.start()
                 log.info("broker started", address=self.address, version=__version__, build=running_build())
                 self._tell(None)
@@ -249,6 +253,8 @@ class BrokerController:
                 await stop.wait()
                 log.info("broker stops", address=self.address)
                 self._tell("the broker stops")
+                if serving.group is not None:
+                    await serving.group.hand_over()
                 await work.server.drain(DRAIN_SECONDS)
                 clients.cancel_scope.cancel()
         with stopping.part("the last messages"):
@@ -257,6 +263,14 @@ class BrokerController:
             await serving.replication.log_server.drain(DRAIN_SECONDS)
         with stopping.part("the registration"):
             await serving.registration.stop()
+
+    async def _join_group(self, group: GroupRoles, background: trio.Nursery) -> None:
+        bind_address = self.configuration.server.bind_address
+        try:
+            await background.start(group.run, bind_address)
+        except OSError as error:
+            assert self.configuration.group is not None
+            raise listen_error(bind_address, self.configuration.group.port, error, key="dLegerPeers") from error
 
     async def _open_monitoring(self, stack: AsyncExitStack) -> None:
         """Open metricsPort until the stack is closed; without it nothing of it is imported."""
@@ -328,7 +342,8 @@ class BrokerController:
             try:
                 server.bind(port, table)
                 server.bind(port + FAST_PORT_DISTANCE, fast_table)
-                self._ha_port = network.listen(settings.bind_address, port + HA_PORT_DISTANCE, settings.backlog)
+                if self.configuration.group is None:
+                    self._ha_port = network.listen(settings.bind_address, port + HA_PORT_DISTANCE, settings.backlog)
             except OSError as error:
                 server.release()
                 if wanted:

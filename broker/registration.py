@@ -72,6 +72,8 @@ class Registration:
         self._known_links: dict[str, NameServerLink] = {}
         self._nursery: trio.Nursery | None = None
         self._created = trio.Event()
+        self.is_held = False
+        """Nothing is registered: the role of this broker is not known yet."""
         client.on_connection_closed(self._connection_closed)
 
     @property
@@ -181,7 +183,7 @@ class Registration:
     def _links(self) -> list[NameServerLink]:
         """Return one link for each NameServer of the present list, in its order."""
         known = self._known_links
-        wanted = self.nameservers
+        wanted = self.nameservers if not self.is_held else []
         if list(known) != wanted:
             for address in known.keys() - wanted:
                 known[address].close()

@@ -187,22 +187,22 @@ class TransactionLog:
     # -- how transactions ended --------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read how transactions ended, and complete what the last run did not."""
+        """Read how transactions ended, and complete what the last run did not, or the former leader of a group."""
+        last = self._store.reading.last_record()  # now: in a group, clients send behind it while the rest is read
         topic = self._topics.get(TRANS_HALF_TOPIC)
         for queue_id in range(topic.read_queue_nums if topic is not None else 1):
             states = self._begun(queue_id)
             while self._has_unread_ops(queue_id):
                 self._read_ops(queue_id, states)
                 await trio.lowlevel.checkpoint()
-        self._complete()
+        self._complete(last)
 
-    def _complete(self) -> None:
+    def _complete(self, last: bytes | None) -> None:
         """Append the op message that the end of the log cut off from the record in front of it.
 
         They leave in one commit, but that may take two writes, of which the second may be lost. Then the record is the
         last one, since what a start finds is a prefix of what was written.
         """
-        last = self._store.reading.last_record()
         found = replacement_in(last) if last is not None else None
         half = self.half_at(found.physical_offset) if found is not None else None
         if found is None or half is None or half.properties.get(names.UNIQ_KEY) != found.uniq_key:

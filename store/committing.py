@@ -192,7 +192,7 @@ class Committing:
 
     def forget_uncommitted(self, error: StoreError) -> None:
         """End the waits of messages that are written and that no quorum is known to have: another member decides now
-        whether they stay. Their queue offsets are given out again by whoever leads."""
+        whether they stay, and what their queue offsets are."""
         self.commit()
         uncommitted, self.uncommitted = self.uncommitted, deque()
         _refuse(uncommitted, str(error))

@@ -78,7 +78,8 @@ class Quorum:
 
     def begin(self, opened: Opened) -> None:
         """Start with what recovery has entered."""
-        self._target = opened.log_end
+        if self._log.needs_quorum:
+            self._target = opened.log_end
 
     # -- called by the member of the group ----------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "monitoring": {"remoting", "protocol"},
     "dashboard": {"monitoring", "remoting"},
     "namesrv": {"dashboard", "monitoring", "remoting", "protocol", "daemon"},
-    "broker": {"dashboard", "monitoring", "store", "remoting", "protocol", "daemon"},
+    "broker": {"dashboard", "monitoring", "dledger", "store", "remoting", "protocol", "daemon"},
     "client": {"remoting", "protocol"},
     "spark": {"client", "store", "remoting", "protocol"},
     "admin": {"protocol"},

@@ -21,6 +21,7 @@ from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
 from triomq.broker.filters.selection import FilterChooser
+from triomq.broker.group.roles import GroupParts, GroupRoles
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.offset_moved import OffsetMovedEvents
 from triomq.broker.processors.pull import PullProcessor
@@ -92,24 +93,27 @@ class Serving:
     quotas: Quotas
     update: ConfigurationUpdate
     schedule: Schedule
+    group: GroupRoles | None
+    """This broker as a member of a DLedger group; None without enableDLegerCommitLog."""
 
     @property
     def store(self) -> MessageStore:
         return self.tables.store
 
     async def prepare(self) -> None:
-        """Do what a master must have done before requests arrive."""
-        if self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+        """Do what a master must have done before requests arrive. In a group that is done when this broker leads."""
+        if self.group is None and self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
             self.replication.follower.copied.leads()
             metadata = self.tables.metadata
             await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
             await self.transactions.log.load()
 
-    def start(self, background: trio.Nursery, ha_port: network.Listening) -> None:
-        """Start the background tasks. Slaves connect to `ha_port`."""
+    def start(self, background: trio.Nursery, ha_port: network.Listening | None) -> None:
+        """Start the background tasks. Slaves connect to `ha_port`; a member of a group has none."""
         tables = self.tables
-        background.start_soon(self.replication.tls.watch)
-        background.start_soon(self.replication.log_server.run, ha_port)
+        if ha_port is not None:
+            background.start_soon(self.replication.tls.watch)
+            background.start_soon(self.replication.log_server.run, ha_port)
         background.start_soon(self.writer.run)
         background.start_soon(tables.metadata.topics.run)
         background.start_soon(tables.metadata.groups.run)
@@ -122,6 +126,8 @@ class Serving:
         background.start_soon(self.schedule.run)
         if tables.access is not None:
             background.start_soon(tables.access.run)
+        if self.group is not None:
+            return  # its tasks come and go with its role
         if tables.configuration.store.broker_role is BrokerRole.SLAVE:
             background.start_soon(self.replication.follower.run)
             background.start_soon(self.replication.master_tables.run, tables.store)
@@ -147,46 +153,88 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         now_ms=now_ms,
         pool=tables.pools.send,
     )
+    pull = _pull(tables, OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms))
+    access_control = _access_control(tables)
+    undeliverable = Undeliverable(writer, metadata.topics)
+    update = ConfigurationUpdate(configuration, now_ms=now_ms, kept={QUOTA_OVERRIDES: tables.quota_overrides})
+    registration = _registration(tables, client, replication, port)
+    transactions = _transactions(tables, writer, undeliverable, host.packed, access_control)
+    delivery = _delivery(tables, writer, undeliverable)
+    return Serving(
+        tables=tables,
+        access_control=access_control,
+        host=host,
+        address=address,
+        registration=registration,
+        replication=replication,
+        writer=writer,
+        send=send,
+        pull=pull,
+        undeliverable=undeliverable,
+        delivery=delivery,
+        transactions=transactions,
+        protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
+        quotas=_quotas(tables, access_control, pull),
+        update=update,
+        schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
+        group=_group(tables, registration, replication, transactions, delivery, host.packed),
+    )
+
+
+def _pull(tables: Tables, offset_moved: OffsetMovedEvents) -> PullProcessor:
+    configuration, metadata = tables.configuration, tables.metadata
     pull = PullProcessor(
         configuration,
-        store,
+        tables.store,
         metadata,
         FilterChooser(
             configuration,
             metadata.consumers,
             metadata.groups,
             metadata.filters,
-            now_ms=now_ms,
+            now_ms=tables.now_ms,
             account=tables.surroundings.table_memory.account("compiled filters"),
         ),
         tables.stats,
         tables.store_metrics,
         pool=tables.pools.pull,
-        offset_moved=OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms),
+        offset_moved=offset_moved,
     )
-    access_control = _access_control(tables)
-    undeliverable = Undeliverable(writer, metadata.topics)
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
-    update = ConfigurationUpdate(configuration, now_ms=now_ms, kept={QUOTA_OVERRIDES: tables.quota_overrides})
-    return Serving(
-        tables=tables,
-        access_control=access_control,
-        host=host,
-        address=address,
-        registration=_registration(tables, client, replication, port),
-        replication=replication,
-        writer=writer,
-        send=send,
-        pull=pull,
-        undeliverable=undeliverable,
-        delivery=_delivery(tables, writer, undeliverable),
-        transactions=_transactions(tables, writer, undeliverable, host.packed, access_control),
-        protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
-        quotas=_quotas(tables, access_control, pull),
-        update=update,
-        schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
+    return pull
+
+
+def _group(
+    tables: Tables,
+    registration: Registration,
+    replication: Replication,
+    transactions: Transactions,
+    delivery: DelayedDelivery,
+    store_host: bytes,
+) -> GroupRoles | None:
+    configuration, metadata = tables.configuration, tables.metadata
+    if configuration.group is None or tables.group is None:
+        return None
+    registration.is_held = True
+
+    async def load() -> None:
+        await transactions.log.load()
+        await TopicDeletion(metadata.topics, metadata.offsets, tables.store).complete()
+
+    parts = GroupParts(
+        configuration,
+        configuration.group,
+        tables.group.made,
+        tables.store,
+        registration,
+        replication.master_tables,
+        tables.surroundings.turn,
+        tables.now_ms,
+        store_host,
+        tables.surroundings.in_thread,
     )
+    return GroupRoles(parts, load=load, as_master=[delivery.run, transactions.checks.run])
 
 
 def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverable) -> DelayedDelivery:
@@ -261,7 +309,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         metadata.groups,
         metadata.offsets,
         tables.delay_offsets,
-        is_trusted=lambda: follower.agrees,
+        is_trusted=lambda: tables.group is not None or follower.agrees,
         sign=MasterAccount(home / TOOLS_FILE, tables.now_ms).sign,
     )
     return Replication(access, tls, log_server, follower, master_tables)

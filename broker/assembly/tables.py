@@ -21,6 +21,7 @@ from triomq.broker.delay import DelayOffsets
 from triomq.broker.departures import Departures
 from triomq.broker.extensions import Extensions
 from triomq.broker.filters.bloom import BloomFilter
+from triomq.broker.group.log import GroupStore
 from triomq.broker.hooks import Hooks
 from triomq.broker.limits import Limits
 from triomq.broker.metrics.latencies import Latencies
@@ -91,6 +92,8 @@ class Tables:
     listeners: Listeners
     quota_overrides: Overrides
     departures: Departures
+    group: GroupStore | None
+    """The log of this broker's group; None without enableDLegerCommitLog."""
 
     @property
     def configuration(self) -> Configuration:
@@ -106,8 +109,15 @@ def build_tables(surroundings: Surroundings) -> Tables:
     configuration, now_ms, turn = surroundings.configuration, surroundings.now_ms, surroundings.turn
     broker = configuration.broker
     pools = Pools(broker)
+    group = GroupStore(configuration, configuration.group, surroundings.files) if configuration.group else None
     store = surroundings.extensions.wrap_store(
-        MessageStore(configuration.store, now_ms=now_ms, files=surroundings.files, offload=surroundings.offload),
+        MessageStore(
+            group.settings(configuration.store) if group is not None else configuration.store,
+            now_ms=now_ms,
+            files=surroundings.files,
+            offload=surroundings.offload,
+            make_log=group.make_log if group is not None else None,
+        ),
         configuration,
     )
     notifier = ClientNotifier(configuration)
@@ -148,6 +158,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         Listeners(),
         Overrides(kept(surroundings, "quotas.json")),
         Departures(metadata.producers, metadata.consumers),
+        group,
     )
     _listen(tables)
     return tables

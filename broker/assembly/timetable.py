@@ -46,7 +46,9 @@ def add_tasks(serving: Serving) -> None:
     add("persist consumerFilter.json", metadata.filters.persist)
     add("keep queueLocks.json", tables.queue_locks.still_alive)
     add("ClientHousekeepingService", expire_clients)
-    if tables.configuration.store.broker_role is BrokerRole.SLAVE:
+    if serving.group is not None:  # a slave of a group copies the tables more often, as long as it is one
+        add("half messages without a producer", serving.transactions.producer_checks.log_unasked)
+    elif tables.configuration.store.broker_role is BrokerRole.SLAVE:
         add("SlaveSynchronize.syncAll", serving.replication.master_tables.sync)
     else:
         add("printMasterAndSlaveDiff", serving.replication.log_server.log_lag)

@@ -47,24 +47,8 @@ def _nothing() -> None:
 class Ledger:
     """The entries of one member. Only its owner's thread touches it."""
 
-    __slots__ = (
-        "_broken",
-        "_data",
-        "_directory",
-        "_end",
-        "_files",
-        "_index",
-        "_is_full",
-        "_is_whole",
-        "_noted",
-        "_notes",
-        "_pool",
-        "_recent",
-        "_syncs",
-        "begin_index",
-        "on_changed",
-        "synced_index",
-    )
+    __slots__ = ("_broken", "_data", "_directory", "_end", "_files", "_index", "_is_full", "_is_whole", "_noted",
+                 "_notes", "_pool", "_recent", "_syncs", "begin_index", "on_changed", "synced_index")  # fmt: skip
 
     def __init__(
         self,
@@ -347,8 +331,13 @@ class Ledger:
     def sync(self) -> None:
         """Bring all entries to disk, and raise `synced_index`. Raises OSError; the ledger is broken then, because a
         second sync would succeed without the pages that the first one lost."""
-        self._sync(self._data)
-        self.synced_index = self._end.index
+        self._sync_now(with_index=False)
+
+    def _sync_now(self, *, with_index: bool) -> PendingSync:
+        pending = self.begin_sync(with_index=with_index)
+        pending.run()
+        self.end_sync(pending)
+        return pending
 
     def begin_sync(self, *, with_index: bool = False) -> PendingSync:
         """Return a sync of all entries that are written by now, and of their index units if `with_index`. A thread may
@@ -383,33 +372,21 @@ class Ledger:
         """The committed index of the last checkpoint; -1 if it is not of this ledger."""
         return min(self._noted[1], self._end.index) if self._noted[1] >= self.begin_index >= 0 else -1
 
-    def note(self, sync: PendingSync, committed: int) -> None:
-        """Note what a sync with the index has brought to disk: see `save_checkpoint`. Raises OSError."""
+    def note(self, sync: PendingSync, committed: int) -> bool:
+        """Note what a sync with the index has brought to disk: see `save_checkpoint`. Return False if entries were cut
+        meanwhile. Raises OSError."""
         if sync.mark.is_whole:
+            self._notes.save_checkpoint(sync.mark.end_index, committed)
             self._noted = (sync.mark.end_index, committed)
-            self._notes.save_checkpoint(*self._noted)
+        return sync.mark.is_whole
 
     def save_checkpoint(self, committed: int) -> None:
         """Sync everything and note the end: a recovery reads neither units nor bodies of what is before it. Raises
         OSError like `sync`."""
-        end = self._end.index
-        self.sync()
-        self._sync(self._index)
-        self._noted = (end, committed)
-        self._notes.save_checkpoint(end, committed)
+        self.note(self._sync_now(with_index=True), committed)
 
     def _lower_note(self, end_index: int) -> None:
         """Note a smaller end before anything behind it changes. Raises OSError."""
         if self._noted[0] > end_index:
             self._noted = (end_index, min(self._noted[1], end_index))
             self._notes.save_checkpoint(*self._noted)
-
-    def _sync(self, sequence: FileSequence) -> None:
-        try:
-            for file in self._syncs.unsynced(sequence):
-                self._files.datasync(file.fd())
-            self._files.sync_directory(sequence.directory)
-        except OSError:
-            self._broken = True
-            raise
-        self._syncs.are_synced(sequence)

@@ -101,10 +101,6 @@ class Syncs:
         begin = self._synced_to.get(sequence.directory, 0)
         return [file for file in sequence.files if file.end > begin]
 
-    def are_synced(self, sequence: FileSequence) -> None:
-        """Note that all files of the sequence were synced, by a caller that let nothing happen meanwhile."""
-        self._synced_to[sequence.directory] = _last_start(sequence)
-
 
 def _last_start(sequence: FileSequence) -> int:
     return sequence.files[-1].start if sequence.files else 0

@@ -77,7 +77,7 @@ class GroupClient:
 
     async def metadata(self, member: str) -> MetadataResponse:
         """Return what a member knows of the group. Raises GroupFailed."""
-        return await self._ask(member, MetadataRequest(group=self._group, remote_id=member), MetadataResponse)
+        return await self.ask(member, MetadataRequest(group=self._group, remote_id=member), MetadataResponse)
 
     async def _find_leader(self) -> str:
         if self._leader is not None:
@@ -94,12 +94,12 @@ class GroupClient:
 
     async def _leaders_answer(self, leader: str, request: Request, kind: type[R]) -> R:
         try:
-            return await self._ask(leader, request, kind)
+            return await self.ask(leader, request, kind)
         except GroupFailed:
             self._leader = None
             raise
 
-    async def _ask(self, member: str, request: Request, kind: type[R]) -> R:
+    async def ask(self, member: str, request: Request, kind: type[R]) -> R:
         assert RESPONSES[type(request)] is kind
         command = new_request(_CODES[type(request)], body=request.encode())
         try:

@@ -92,6 +92,8 @@ class Disk:
     ledger: Ledger
     term_files: TermFiles
     offload: Offload = trio.to_thread.run_sync
+    syncs: bool = True
+    """Whether the member syncs what it has written. Otherwise its owner does, and calls `GroupMember.synced`."""
 
 
 class GroupMember:
@@ -124,7 +126,8 @@ class GroupMember:
             ledger,
             disk.offload,
             is_sync_flush=setup.is_sync_flush,
-            synced=self._synced,
+            syncs=disk.syncs,
+            synced=self.synced,
             failed=self._fail,
             committed=lambda: self._rules.committed,
         )
@@ -268,7 +271,8 @@ class GroupMember:
             self._guarded(self._rules.answered, call, response, _now_ms())
             self._happened()
 
-    def _synced(self) -> None:
+    def synced(self) -> None:
+        """Note that more of the ledger is on disk."""
         if not self._is_stopped:
             self._guarded(self._rules.synced)
             self._happened()

@@ -32,6 +32,7 @@ class Syncing:
         offload: Offload,
         *,
         is_sync_flush: bool,
+        syncs: bool,
         synced: Callable[[], None],
         failed: Callable[[BaseException], None],
         committed: Callable[[], int],
@@ -39,6 +40,7 @@ class Syncing:
         self._ledger = ledger
         self._offload = offload
         self._pause_seconds = 0.0 if is_sync_flush else PAUSE_SECONDS
+        self._syncs = syncs
         self._synced = synced
         self._failed = failed
         self._committed = committed
@@ -47,7 +49,7 @@ class Syncing:
 
     def look(self) -> None:
         """Sync if there is something to sync. Called at the end of each turn."""
-        if self._ledger.synced_index < self._ledger.end_index:
+        if self._syncs and self._ledger.synced_index < self._ledger.end_index:
             self._wanted.set()
 
     async def run(self) -> None:
@@ -58,29 +60,32 @@ class Syncing:
                 await self._wanted.wait()
                 await trio.sleep(self._pause_seconds)
             self._wanted = trio.Event()
-            if not await self._sync():
-                return
-            if trio.current_time() >= note_at:
+            is_note_due = trio.current_time() >= note_at
+            if is_note_due:
                 note_at = trio.current_time() + NOTE_SECONDS
-                if not self.note():
-                    return
+            if not await self._sync(is_noted=is_note_due and self._state() != self._noted):
+                return
             self.look()
 
-    async def _sync(self) -> bool:
-        """Bring to disk what is written. Return False after an error that ends the member."""
+    async def _sync(self, *, is_noted: bool) -> bool:
+        """Bring to disk what is written, and note that in the checkpoint if `is_noted`. Return False after an error
+        that ends the member."""
         ledger = self._ledger
-        if ledger.synced_index >= ledger.end_index:
+        if not is_noted and (not self._syncs or ledger.synced_index >= ledger.end_index):
             return True
+        state = self._state()
         try:
-            pending = ledger.begin_sync()
+            pending = ledger.begin_sync(with_index=is_noted)
         except OSError as error:
             return await self._wait_after(error)
-        await self._offload(pending.run)
+        with trio.CancelScope(shield=True):  # it holds descriptors
+            await self._offload(pending.run)
         try:
             ledger.end_sync(pending)
+            if is_noted and ledger.note(pending, state[2]):
+                self._noted = state
         except OSError as error:
-            self._failed(error)
-            return False
+            return await self._wait_after(error)
         self._synced()
         return True
 

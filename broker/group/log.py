@@ -1,0 +1,66 @@
+"""The store of a broker that is a member of a DLedger group: where its ledger lies, and how the store gets it.
+
+    <root>/dledger-<id>/data     the log (storePathDLedgerCommitLog, if set)
+    <root>/dledger-<id>          its index, term, vote and checkpoint
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from triomq.broker.configuration import Configuration
+from triomq.broker.group.settings import GroupSettings
+from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.ledger.ledger_log import LedgerLog
+from triomq.dledger.ledger.term_files import TermFiles
+from triomq.store.config import StoreSettings
+from triomq.store.contents import MakeLog
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.errors import StoreRefused
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLog:
+    """The ledger of this member, and the log that the store sees."""
+
+    ledger: Ledger
+    log: LedgerLog
+    terms: TermFiles
+
+
+class GroupStore:
+    """Makes the log of a member's store. `made` is what `make_log` has made."""
+
+    def __init__(self, configuration: Configuration, group: GroupSettings, files: Files) -> None:
+        root = configuration.store.store_path_root_dir.rstrip("/") or "/"
+        self.directory = f"{root}/dledger-{group.setup.self_id}"
+        self._plain = Layout(configuration.store).commit_logs
+        self._data = configuration.store.store_path_dledger_commit_log or f"{self.directory}/data"
+        self._files = files
+        self.made: GroupLog
+
+    def settings(self, store: StoreSettings) -> StoreSettings:
+        """Return the settings of the store, for which the data directory is that of the log."""
+        return dataclasses.replace(store, store_path_commit_log=self._data, read_only_commit_log_store_paths=None)
+
+    @property
+    def make_log(self) -> MakeLog:
+        """See Contents.of."""
+        return self._make
+
+    def _make(self, pool: OpenFiles, paths: Layout, file_size_bytes: int) -> LedgerLog:
+        ledger = Ledger(self._files, self.directory, file_size_bytes, pool=pool, data_directory=self._data)
+        self.made = GroupLog(ledger, LedgerLog(ledger), TermFiles(self._files, self.directory))
+        return self.made.log
+
+    def check(self) -> None:
+        """Raise StoreRefused if the directory has the log of a plain broker, which no member would read."""
+        for path in self._plain:
+            if any(len(name) == 20 and name.isdigit() for name in self._files.list_directory(path)):
+                raise StoreRefused(
+                    f"{path} has the log of a broker without enableDLegerCommitLog, which a member of a group does not "
+                    "read: start with an empty storePathRootDir, or set enableDLegerCommitLog=false"
+                )

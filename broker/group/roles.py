@@ -1,0 +1,204 @@
+"""A broker as a member of its group: it becomes what the group has elected it to (DLedgerRoleChangeHandler).
+
+    leader      waits until everything committed is dispatched, counts queue offsets, takes office, commits what older
+                leaders left, reads how transactions ended; then SYNC_MASTER with id 0: delayed messages, checks of
+                transactions, sends
+    follower    SLAVE with its number + 1: copies the tables of the master each second
+    candidate   as a follower; before the first election nothing is registered
+
+Each change is registered at once. What a change must not wait for happens in `role_changed` itself: messages are
+refused, and those that wait are answered. The rest is one task, which a further change cancels at any point: nothing in
+it is left half done, because the store gives out queue offsets only between `accept` and the next change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+import trio
+
+from triomq.broker.configuration import Configuration
+from triomq.broker.group.log import GroupLog
+from triomq.broker.group.settings import GroupSettings
+from triomq.broker.registration import Registration
+from triomq.broker.replication.master_tables import MasterTables
+from triomq.dledger.member.group_member import Disk, GroupMember
+from triomq.dledger.rules.actions import Role
+from triomq.protocol.clock import NowMs
+from triomq.remoting.client import open_client
+from triomq.remoting.turn import Turn
+from triomq.store.config import BrokerRole
+from triomq.store.disk.worker_thread import Offload
+from triomq.store.errors import StoreError
+from triomq.store.message_store import MessageStore
+
+log = structlog.get_logger("triomq.broker.group")
+
+TABLES_SECONDS: Final = 1.0
+"""How often a follower copies the tables of the master: what it lacks at a failover is consumed again."""
+LAST_TABLES_SECONDS: Final = 0.25
+"""A new leader asks the former one for its tables that long; one that was killed refuses at once."""
+SEEK_SECONDS: Final = 10.0
+"""After a change followers register each second for that long: the answer names the new master."""
+
+Task = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupParts:
+    """The parts of a broker that its role in the group concerns. `store_host`: the host of its own records."""
+
+    configuration: Configuration
+    group: GroupSettings
+    made: GroupLog
+    store: MessageStore
+    registration: Registration
+    master_tables: MasterTables
+    turn: Turn
+    now_ms: NowMs
+    store_host: bytes
+    offload: Offload
+
+
+class GroupRoles:
+    """See the module's docstring. `as_master` are the tasks that only a master has; `load` reads how transactions
+    ended."""
+
+    def __init__(self, parts: GroupParts, *, load: Task, as_master: list[Task]) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._registration = parts.registration
+        self._master_tables = parts.master_tables
+        self._load = load
+        self._as_master = as_master
+        self._changed = trio.Event()
+        self._scope = trio.CancelScope()
+        self.member: GroupMember | None = None
+
+    # -- what the member tells (dledger.member.group_member.Owner) ---------------------------------------------------
+
+    def role_changed(self, role: Role, term: int, leader_id: str | None) -> None:
+        if role is not Role.LEADER:
+            leads = f"{leader_id} leads the group" if leader_id else "no member of the group leads at present"
+            self._store.quorum.follow(leads)
+        self._changed.set()
+        self._scope.cancel()
+
+    def committed(self, index: int) -> None:
+        self._store.quorum.committed(self._parts.made.ledger.end_of(index))
+
+    def shortened(self, index: int) -> None:
+        self._store.quorum.shortened(self._parts.made.ledger.end_of(index))
+
+    def settled(self, ticket: object, code: int, index: int) -> None:
+        """Puts wait for the committed end, and have a limit of their own."""
+
+    def failed(self, error: BaseException) -> None:
+        self._store.fail("the member of the group", error)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self, bind_address: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be a member until cancelled. Raises OSError if the port of dLegerPeers is taken."""
+        async with open_client() as client, trio.open_nursery() as nursery:
+            made = self._parts.made
+            member = self.member = GroupMember(
+                self._parts.group.setup,
+                Disk(made.ledger, made.terms, self._parts.offload, syncs=False),
+                self._parts.turn,
+                client,
+                self,
+            )
+            made.log.propose = member.propose
+            made.log.on_synced = member.synced
+            await nursery.start(member.run, self._parts.group.port, bind_address)
+            nursery.start_soon(self._keep_role, member)
+            task_status.started()
+
+    async def hand_over(self) -> None:
+        """Let another member lead, before a stop."""
+        if self.member is not None and not await self.member.hand_over():
+            log.warning("no other member takes over the leadership; the group has no master until one is elected")
+
+    # -- roles ---------------------------------------------------------------------------------------------------------
+
+    async def _keep_role(self, member: GroupMember) -> None:
+        while True:
+            self._changed = trio.Event()
+            with trio.CancelScope() as self._scope:
+                if member.role is Role.LEADER:
+                    await self._lead(member, member.term)
+                elif member.role is Role.FOLLOWER or not self._registration.is_held:
+                    await self._follow()
+            await self._changed.wait()
+
+    async def _follow(self) -> None:
+        use_role(self._parts.configuration, self._parts.group, is_master=False)
+        self._store.change_settings(self._parts.configuration.store)
+        self._registration.is_held = False
+        log.info("this broker is a slave of its group", broker_id=self._parts.configuration.broker.broker_id)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._seek_master)
+            nursery.start_soon(self._master_tables.run, self._store)
+            while True:
+                await trio.sleep(TABLES_SECONDS)
+                await self._master_tables.sync()
+
+    async def _seek_master(self) -> None:
+        """Register, and learn the master's address from the answers."""
+        with trio.move_on_after(SEEK_SECONDS):
+            while True:
+                await self._registration.register_all(force=True)
+                await trio.sleep(TABLES_SECONDS)
+
+    async def _lead(self, member: GroupMember, term: int) -> None:
+        with trio.move_on_after(LAST_TABLES_SECONDS):
+            await self._master_tables.sync()
+        self._master_tables.master_known(None)
+        await self._take_office(member, term)
+        await self._load()
+        use_role(self._parts.configuration, self._parts.group, is_master=True)
+        self._store.change_settings(self._parts.configuration.store)
+        self._registration.is_held = False
+        log.info("this broker is the master of its group", term=term)
+        async with trio.open_nursery() as nursery:
+            for task in self._as_master:
+                nursery.start_soon(task)
+            await self._registration.register_all(force=True)
+            await trio.sleep_forever()
+
+    async def _take_office(self, member: GroupMember, term: int) -> None:
+        """Accept messages: everything before them is committed when this returns."""
+        store = self._store
+        await store.quorum.prepare_to_lead()
+        store.quorum.lead()
+        member.take_office(term)
+        if member.must_open_term:
+            self._open_term(member)
+            try:
+                await store.committed.wait_beyond(store.appended_offset - 1)
+            except StoreError as error:
+                log.info("the leadership ended before it began", reason=str(error))
+                await trio.sleep_forever()  # until the change of the role that this came from
+        store.quorum.accept()
+
+    def _open_term(self, member: GroupMember) -> None:
+        """Commit what older leaders left: with an entry of this term, which no reader sees."""
+        ledger = self._parts.made.ledger
+
+        def write(term: int) -> None:
+            ledger.append_opening(term, self._parts.now_ms(), self._parts.store_host)
+
+        member.propose(None, write)
+
+def use_role(configuration: Configuration, group: GroupSettings, *, is_master: bool) -> None:
+    """Let the configuration say what the group has made of this broker: SYNC_MASTER with id 0, or SLAVE with its number
+    + 1. Every part reads its role there."""
+    role = BrokerRole.SYNC_MASTER if is_master else BrokerRole.SLAVE
+    broker_id = 0 if is_master else group.number + 1
+    configuration.store = dataclasses.replace(configuration.store, broker_role=role)
+    configuration.broker = dataclasses.replace(configuration.broker, broker_id=broker_id)

@@ -1,0 +1,43 @@
+"""What the configuration says of a group (enableDLegerCommitLog): its members, and which of them this broker is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triomq.dledger.member.peers import PeersRefused, parse_peers, port_of
+from triomq.dledger.rules.core import Setup
+from triomq.protocol.settings import SettingError
+from triomq.store.config import FlushDiskType, StoreSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """`number` is that of dLegerSelfId: as a slave the broker has the id `number` + 1. `port` is that of its own item
+    in dLegerPeers."""
+
+    setup: Setup
+    number: int
+    port: int
+
+    @classmethod
+    def of(cls, store: StoreSettings) -> GroupSettings | None:
+        """Return the group of a broker; None without enableDLegerCommitLog. Raises SettingError."""
+        if not store.enable_dleger_commit_log:
+            return None
+        group = store.dleger_group
+        if not group:
+            raise SettingError("configuration", "dLegerGroup", "name the group, usually as brokerName")
+        if not store.dleger_self_id:
+            raise SettingError("configuration", "dLegerSelfId", "say which item of dLegerPeers this broker is, as n0")
+        try:
+            members = parse_peers(store.dleger_peers or "", store.dleger_self_id)
+        except PeersRefused as error:
+            raise SettingError("configuration", "dLegerPeers", str(error)) from None
+        preferred = tuple(part.strip() for part in (store.preferred_leader_id or "").split(";") if part.strip())
+        for each in preferred:
+            if each not in members:
+                raise SettingError("configuration", "preferredLeaderId", f"{each} is not in dLegerPeers")
+        is_sync = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        setup = Setup(group, store.dleger_self_id, members, is_sync_flush=is_sync, preferred=preferred)
+        number = int(store.dleger_self_id[1:])
+        return cls(setup, number, port_of(members[store.dleger_self_id]))

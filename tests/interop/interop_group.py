@@ -1,0 +1,293 @@
+"""A DLedger group of brokers as processes, each of them TrioMQ's or Apache's, with a NameServer; and clients that send
+while members fail.
+
+What the clients were promised is compared with what can be read in the end, and the ledgers of all members with each
+other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from free_ports import free_port
+from interop_cluster import Daemon
+from interop_processes import Child
+
+from triomq import LitePullConsumer, Message, Producer
+from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.member.client import GroupClient, GroupFailed
+from triomq.dledger.wire.bodies import TransferRequest, TransferResponse
+from triomq.remoting.client import open_client
+from triomq.store.disk.files import Files
+
+GROUP = "RaftNode00"
+FILE_BYTES = 1 << 20
+TOPIC = "GroupTopic"
+QUEUES = 4
+
+SETTINGS = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerName": GROUP,
+    "enableDLegerCommitLog": "true",
+    "dLegerGroup": GROUP,
+    "mappedFileSizeCommitLog": str(FILE_BYTES),
+    "registerNameServerPeriod": "10000",
+    "bindAddress": "127.0.0.1",
+    "defaultTopicQueueNums": str(QUEUES),
+}
+
+
+class Group:
+    """`kinds`: for each member whether it is "triomq" or "apache". `settings` are added to those of all members."""
+
+    def __init__(self, directory: Path, kinds: dict[str, str], peer: Path | None = None, **settings: str) -> None:
+        self.directory = directory
+        self.kinds = dict(kinds)
+        self._peer = peer
+        self._settings = {**SETTINGS, **settings}
+        self._port = free_port()
+        self.name_server = f"127.0.0.1:{self._port}"
+        self.addresses = {member: f"127.0.0.1:{free_port()}" for member in kinds}
+        self._brokers = {member: free_port() for member in kinds}
+        self._daemons: dict[str, Daemon] = {}
+        self._starter = ThreadPoolExecutor(1)  # children end with the thread that started them
+        namesrv = directory / "namesrv"
+        namesrv.mkdir(parents=True)
+        pairs = {"listenPort": str(self._port), "kvConfigPath": str(namesrv / "kvConfig.json")}
+        self._namesrv = Daemon(_triomq("mqnamesrv", namesrv, pairs), namesrv, self.name_server)
+
+    @property
+    def peers(self) -> str:
+        return ";".join(f"{member}-{address}" for member, address in self.addresses.items())
+
+    def broker_address(self, member: str) -> str:
+        return f"127.0.0.1:{self._brokers[member]}"
+
+    def start_all(self) -> None:
+        self._namesrv.start()
+        for member in self.kinds:
+            self.start(member)
+
+    async def start_soon(self, member: str) -> None:
+        """Start a member while other tasks run, and wait until it serves."""
+        await trio.to_thread.run_sync(self._starter.submit(self.start, member).result)
+
+    def start(self, member: str) -> None:
+        """Start a member, and wait until it serves."""
+        home = self.directory / member
+        home.mkdir(exist_ok=True)
+        port = self._brokers[member]
+        pairs = {**self._settings, "dLegerPeers": self.peers, "dLegerSelfId": member}
+        if self.kinds[member] == "apache":
+            assert self._peer is not None
+            del pairs["bindAddress"]
+            values = [f"{key}={value}" for key, value in pairs.items()]
+            argv = [str(self._peer), "broker", str(home), str(port), self.name_server, *values]
+        else:
+            pairs |= {"listenPort": str(port), "namesrvAddr": self.name_server, "brokerIP1": "127.0.0.1"}
+            argv = _triomq("mqbroker", home, {**pairs, "storePathRootDir": str(home / "store")})
+        daemon = Daemon(argv, home, f"127.0.0.1:{port}")
+        daemon.start()
+        self._daemons[member] = daemon
+
+    @property
+    def running(self) -> list[str]:
+        return list(self._daemons)
+
+    def kill(self, member: str) -> None:
+        self._daemons.pop(member).kill()
+
+    def stop(self, member: str) -> int | None:
+        """Stop a member in an orderly way. Return its exit status."""
+        return self._daemons.pop(member).stop()
+
+    def signal(self, member: str, number: signal.Signals) -> None:
+        child = self._child(member)
+        os.kill(child.pid, number)
+
+    def log_of(self, member: str) -> str:
+        return self._child(member).log_text()
+
+    def _child(self, member: str) -> Child:
+        child = self._daemons[member].child
+        assert child is not None
+        return child
+
+    def end(self) -> None:
+        for member in self.running:
+            self.kill(member)
+        self._namesrv.kill()
+        self._starter.shutdown()
+
+    @contextmanager
+    def ledger(self, member: str) -> Iterator[Ledger]:
+        """Open the ledger of a member that does not run."""
+        ledger = Ledger(Files(), f"{self.directory}/{member}/store/dledger-{member}", FILE_BYTES)
+        ledger.open()
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def data_of(self, member: str) -> bytes:
+        """Return all bytes of a stopped member's entries."""
+        with self.ledger(member) as ledger:
+            data = b"".join(file.read(0, file.size_bytes) for file in ledger.data.files)
+            return data[: ledger.end_pos - ledger.data.first_start]
+
+
+def _triomq(program: str, home: Path, pairs: dict[str, str]) -> list[str]:
+    """Return the command of a daemon whose configuration is these pairs."""
+    path = home / f"{program}.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+    return [sys.executable, "-m", f"triomq.{program.removeprefix('mq')}", "-c", str(path)]
+
+
+@contextmanager
+def running_group(directory: Path, kinds: dict[str, str], peer: Path | None = None, **settings: str) -> Iterator[Group]:
+    """Start a group, and end it whatever happens."""
+    group = Group(directory, kinds, peer, **settings)
+    try:
+        group.start_all()
+        yield group
+    finally:
+        group.end()
+
+
+class Load:
+    """Clients that send until they are stopped. `acknowledged`: (queue id, queue offset) -> body."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.failed = 0
+        self._number = 0
+        self._last_at = 0.0
+        self._one_more = trio.Event()
+        self.longest_gap = 0.0
+
+    @asynccontextmanager
+    async def running(self, senders: int = 4) -> AsyncIterator[Load]:
+        producing = Producer("group-load", name_server=self._group.name_server)
+        async with producing as producer, trio.open_nursery() as tasks:
+            self._last_at = trio.current_time()
+            for _ in range(senders):
+                tasks.start_soon(self._send, producer)
+            yield self
+            tasks.cancel_scope.cancel()
+
+    async def _send(self, producer: Producer[Any]) -> None:
+        while True:
+            self._number += 1
+            body = b"%d " % self._number + b"." * (self._number % 300)
+            try:
+                with trio.CancelScope(shield=True):  # a send that was begun is counted
+                    result = await producer.send(Message(TOPIC, body, keys=f"k{self._number}"), timeout_seconds=5)
+            except Exception:
+                self.failed += 1
+                await trio.sleep(0.02)
+                continue
+            place = result.queue.queue_id, result.queue_offset
+            assert place not in self.acknowledged, f"queue offset {place} was given twice"
+            self.acknowledged[place] = body
+            self._one_more.set()
+            now = trio.current_time()
+            self.longest_gap = max(self.longest_gap, now - self._last_at)
+            self._last_at = now
+            await trio.sleep(0.01)  # what is sent is read later
+
+    async def more(self, count: int, seconds: float = 60) -> None:
+        """Wait until that many more messages are acknowledged."""
+        with trio.fail_after(seconds):
+            for _ in range(count):
+                self._one_more = trio.Event()
+                await self._one_more.wait()
+
+
+class Observer:
+    """Asks the members of a group who leads, and for transfers."""
+
+    def __init__(self, group: Group, client: GroupClient) -> None:
+        self._group = group
+        self._client = client
+
+    async def leader(self, among: list[str] | None = None, seconds: float = 40) -> str:
+        """Return the leader that a member names and that is one of `among`, once there is one."""
+        able = among or self._group.running
+        with trio.fail_after(seconds):
+            while True:
+                for member in able:
+                    try:
+                        leader = (await self._client.metadata(member)).leader_id
+                    except GroupFailed:
+                        continue
+                    if leader == member:
+                        return leader
+                await trio.sleep(0.05)
+
+    async def transfer(self, leader: str, to: str) -> int:
+        """Ask the leader to hand over. Return DLedger's code."""
+        term = await self._term_of(leader)
+        request = TransferRequest(
+            group=GROUP, local_id="test", remote_id=leader, term=term, transfer_id=leader, transferee_id=to
+        )
+        try:
+            return (await self._client.ask(leader, request, TransferResponse)).code
+        except GroupFailed as error:
+            return error.code or -1
+
+    async def _term_of(self, leader: str) -> int:
+        with (self._group.directory / leader / "store" / f"dledger-{leader}" / "currterm").open() as file:
+            return int(file.readline().partition("=")[2])
+
+
+@asynccontextmanager
+async def observing(group: Group) -> AsyncIterator[Observer]:
+    async with open_client() as client:
+        yield Observer(group, GroupClient(client, GROUP, group.addresses))
+
+
+async def read_all(group: Group) -> dict[tuple[int, int], bytes]:
+    """Return what a client reads of the topic from its beginning."""
+    found: dict[tuple[int, int], bytes] = {}
+    async with LitePullConsumer("group-reader", name_server=group.name_server, auto_commit=False) as consumer:
+        queues = await consumer.queues(TOPIC)
+        await consumer.assign(queues)
+        for queue in queues:
+            await consumer.seek_to_begin(queue)
+        while messages := await consumer.poll(timeout_seconds=3):
+            for message in messages:
+                place = message.queue_id, message.queue_offset
+                assert place not in found, f"{place} was read twice"
+                found[place] = message.body
+    return found
+
+
+async def check_promises(group: Group, load: Load) -> None:
+    """Everything acknowledged is read, where it was promised."""
+    found = await read_all(group)
+    lost = {place: body for place, body in load.acknowledged.items() if found.get(place) != body}
+    assert not lost, f"{len(lost)} of {len(load.acknowledged)} acknowledged messages are lost: {sorted(lost)[:10]}"
+
+
+async def check_equal(group: Group) -> None:
+    """Stop all members, the leader last, and compare their ledgers."""
+    async with observing(group) as observer:
+        leader = await observer.leader()
+        await trio.sleep(1.5)  # the followers of Apache's leader hear of a commit a second later
+    for member in sorted(group.running, key=lambda member: member == leader):
+        group.stop(member)
+    data = {member: group.data_of(member) for member in group.kinds}
+    first = next(iter(data))
+    for member in data:
+        shortest = min(len(data[first]), len(data[member]))
+        assert data[member][:shortest] == data[first][:shortest], f"{member} and {first} differ"
+
