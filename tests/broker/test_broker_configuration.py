@@ -6,6 +6,7 @@ import pytest
 
 from triomq.broker.configuration import Configuration
 from triomq.protocol.settings import SettingError, to_text
+from triomq.store.config import BrokerRole
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,42 @@ def test_the_listing_says_whether_calls_use_tls(values: dict[str, str], properti
     assert to_text(configuration.client)["useTLS"] == shown
 
 
-@pytest.mark.parametrize("key", ["enableDLegerCommitLog", "duplicationEnable"])
+@pytest.mark.parametrize("key", ["duplicationEnable"])
 def test_what_would_lose_messages_silently_is_refused(key: str) -> None:
     with pytest.raises(SettingError, match=key):
         Configuration.from_values({key: "true"}).check()
+
+
+GROUP = {
+    "enableDLegerCommitLog": "true",
+    "dLegerGroup": "G",
+    "dLegerPeers": "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913",
+    "dLegerSelfId": "n1",
+}
+
+
+def test_a_member_of_a_group_begins_as_a_slave_with_its_number_plus_one() -> None:
+    configuration = Configuration.from_values({**GROUP, "transientStorePoolEnable": "true", "brokerRole": "SYNC_MASTER"})
+    assert configuration.store.broker_role is BrokerRole.SLAVE
+    assert configuration.broker.broker_id == 2
+    assert not configuration.store.transient_store_pool_enable, "the buffer would hold back what a quorum waits for"
+    assert configuration.group is not None and configuration.group.port == 40912
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "text"),
+    [
+        ({"dLegerGroup": ""}, "dLegerGroup", "name the group"),
+        ({"dLegerSelfId": ""}, "dLegerSelfId", "which item"),
+        ({"dLegerSelfId": "n7"}, "dLegerPeers", "dLegerPeers has only n0, n1, n2"),
+        ({"dLegerPeers": "n1:127.0.0.1"}, "dLegerPeers", "write id-host:port"),
+        ({"dLegerPeers": "n1-127.0.0.1:0"}, "dLegerPeers", "port from 1 to 65535"),
+        ({"dLegerPeers": "n1-a:1;n1-b:1"}, "dLegerPeers", "twice"),
+        ({"preferredLeaderId": "n9"}, "preferredLeaderId", "not in dLegerPeers"),
+        ({"brokerRole": "SLAVE"}, "brokerId", "needs a brokerId"),
+    ],
+)
+def test_a_group_that_cannot_be_joined_is_refused_with_what_to_do(changes: dict[str, str], key: str, text: str) -> None:
+    with pytest.raises(SettingError, match=key) as refused:
+        Configuration.from_values({**GROUP, **changes})
+    assert text in str(refused.value)
