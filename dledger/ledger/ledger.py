@@ -40,6 +40,9 @@ class _End:
     pos: int
 
 
+_TRIAL_BYTES = 4096
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -126,6 +129,16 @@ class Ledger:
 
     @property
     def can_append(self) -> bool:
+        """See rules.log.Log. A disk that was full is tried again: nothing lies behind the end, and zeros change that
+        in no way."""
+        if self._is_full and not self._broken:
+            try:
+                left = self._data.file_size_bytes - self._end.pos % self._data.file_size_bytes
+                self._write_piece(self._end.pos, [bytes(min(left, _TRIAL_BYTES))])
+                recovery.write_units(self._index, self._end.index + 1, bytes(entry_format.UNIT_BYTES))
+                self._is_full = False
+            except OSError as error:
+                self._broken = error.errno not in TEMPORARY
         return not self._broken and not self._is_full
 
     def entry(self, index: int) -> Entry:

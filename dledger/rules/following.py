@@ -97,9 +97,10 @@ class Following:
         elif request.type == bodies.PUSH_TRUNCATE and request.entries:
             self._truncate(ticket, request)
         elif request.type == bodies.PUSH_COMMIT:
-            if self._is_of_leader(request) and not self._must_compare:
+            is_known = not self._is_of_leader(request) or not self._must_compare
+            if self._is_of_leader(request) and is_known:
                 core.commit(request.commit_index)
-            self._answer(ticket, request, codes.SUCCESS)
+            self._answer(ticket, request, codes.SUCCESS if is_known else codes.INCONSISTENT_STATE)
         else:
             core.reply(ticket, bodies.refusal(request, codes.UNEXPECTED_ARGUMENT, core.leader))
 

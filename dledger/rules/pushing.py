@@ -92,9 +92,13 @@ class Pusher:
             return NEVER
         if self._state is not _State.APPEND:
             return self._paused_until if self._core.log.end_index >= 0 else NEVER
-        if self._committed_sent < self._core.committed:
-            return self._pushed_at + self._core.timing.commit_push_ms
-        return NEVER
+        return self._pushed_at + self._commit_after_ms
+
+    @property
+    def _commit_after_ms(self) -> int:
+        """How long after the last push the committed index is sent alone."""
+        timing = self._core.timing
+        return timing.commit_push_ms if self._committed_sent < self._core.committed else timing.idle_push_ms
 
     def pump(self, now: int) -> None:
         """Send whatever may be sent at present."""
@@ -110,7 +114,7 @@ class Pusher:
             batch = self._batch()
             self._next = batch[-1].index + 1
             self._push(bodies.PUSH_APPEND, batch, now)
-        if self._committed_sent < self._core.committed and now >= self._pushed_at + self._core.timing.commit_push_ms:
+        if now >= self._pushed_at + self._commit_after_ms:
             self._push(bodies.PUSH_COMMIT, [], now)
 
     def _ask(self, now: int) -> None:
@@ -153,7 +157,7 @@ class Pusher:
         )
         stretch = self._stretch
         if kind == bodies.PUSH_COMMIT:
-            core.call(self._peer, request, lambda answer, at: None)
+            core.call(self._peer, request, lambda answer, at: self._committed(stretch, answer, at))
             return
         self._outstanding += 1
         last = entries[-1].index
@@ -180,6 +184,11 @@ class Pusher:
         elif answer.code == codes.INCONSISTENT_STATE:
             self._disagrees(last, answer)
         else:
+            self._compare_again(now)
+
+    def _committed(self, stretch: int, answer: Response | None, now: int) -> None:
+        """Compare with a follower that has restarted: it takes nothing before. RocketMQ's answer SUCCESS always."""
+        if stretch == self._stretch and isinstance(answer, PushResponse) and answer.code == codes.INCONSISTENT_STATE:
             self._compare_again(now)
 
     def _appended(self, last: int, answer: PushResponse, now: int) -> None:

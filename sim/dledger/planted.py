@@ -253,7 +253,7 @@ BUGS = {
     "leads_its_term_again": Bug(Election, "campaign", _leads_its_term_again, ("crashes", "power"), seed=17),
     # 3.3, heartbeats
     "follows_without_its_term": Bug(Following, "heart_beat", _follows_without_its_term),
-    "ignores_larger_terms": Bug(Leading, "_beaten", _ignores_larger_terms, _TRANSFERS, seed=29),
+    "ignores_larger_terms": Bug(Leading, "_beaten", _ignores_larger_terms, _TRANSFERS, seed=383),
     # 3.4, the leader's pushes
     "repeats_nothing": Bug(Pusher, "_answered", _repeats_nothing, seed=7),
     "leaves_what_differs": Bug(Pusher, "_agrees", _leaves_what_differs),
@@ -262,7 +262,7 @@ BUGS = {
         Following,
         "_append",
         _takes_appends_unproven,
-        seed=122,
+        seed=289,
         also=Bug(Pusher, "__init__", _appends_without_comparing),
     ),
     "cuts_what_is_proven": _UNPROVEN,
@@ -274,7 +274,7 @@ BUGS = {
     # 3.7, commitment and acknowledgement
     "commits_old_terms": Bug(Leading, "advance", _commits_old_terms, ("pair", "mend", "one way", "kill"), seed=66),
     "acknowledges_at_once": Bug(Leading, "propose", _acknowledges_at_once),
-    "counts_what_is_not_synced": Bug(Core, "copied_index", _counts_what_is_not_synced, seed=219),
+    "counts_what_is_not_synced": Bug(Core, "copied_index", _counts_what_is_not_synced, seed=276),
     "leaves_appends_unanswered": Bug(Leading, "close", _leaves_appends_unanswered, seed=6),
     "takes_appends_before_office": Bug(Leading, "append_refusal", _takes_appends_before_office),
     "commits_behind_the_end": Bug(Core, "commit", _commits_behind_the_end),

@@ -253,6 +253,7 @@ def test_a_full_disk_refuses_a_write_and_leaves_the_ledger_as_it_was(where: str,
     assert not ledger.can_append
     assert {name: data for name, data in picture(tmp_path).items() if data} == before
     files.error = 0
+    assert ledger.can_append, "there is room again: a member that was full may lead"
     ledger.append(1, [b"c"])
     assert ledger.can_append
     assert bodies_of(ledger) == [b"a" * 100, b"c"]
