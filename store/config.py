@@ -90,3 +90,9 @@ class StoreSettings(RocketMQStoreSettings):
         minimum=1,
         changeable=True,
     )
+    dleger_fast_election: bool = setting(
+        "dLegerFastElection",
+        False,
+        meaning="a group replaces a leader that is cut off or stands still within about a second; at all members of "
+        "the group or at none, and not with members of RocketMQ (TrioMQ only)",
+    )

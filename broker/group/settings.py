@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from triomq.dledger.member.peers import PeersRefused, parse_peers, port_of
 from triomq.dledger.rules.core import Setup
+from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.protocol.settings import SettingError
 from triomq.store.config import FlushDiskType, StoreSettings
 
@@ -38,6 +39,7 @@ class GroupSettings:
             if each not in members:
                 raise SettingError("configuration", "preferredLeaderId", f"{each} is not in dLegerPeers")
         is_sync = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        setup = Setup(group, store.dleger_self_id, members, is_sync_flush=is_sync, preferred=preferred)
+        timing = FAST if store.dleger_fast_election else DEFAULT
+        setup = Setup(group, store.dleger_self_id, members, is_sync, preferred, timing)
         number = int(store.dleger_self_id[1:])
         return cls(setup, number, port_of(members[store.dleger_self_id]))

@@ -43,6 +43,7 @@ from triomq.dledger.rules.actions import (
     Send,
     Settled,
     Shortened,
+    Slowed,
     StoreTerm,
 )
 from triomq.dledger.rules.core import NEVER, Setup
@@ -347,6 +348,9 @@ class GroupMember:
             self._owner.shortened(action.index)
         elif isinstance(action, RoleChanged):
             self._change_role(action)
+        elif isinstance(action, Slowed):
+            text = "elections are as slow as RocketMQ's from now on: set dLegerFastElection at all members, or at none"
+            log.error(text, without=action.peer)
 
     def _change_role(self, action: RoleChanged) -> None:
         log.info("role changed", role=action.role.value, term=action.term, leader=action.leader)

@@ -86,4 +86,11 @@ class Settled:
     index: int
 
 
-Action: TypeAlias = Send | Reply | Drop | StoreTerm | RoleChanged | Committed | Shortened | Settled
+@dataclass(slots=True)
+class Slowed:
+    """The member uses RocketMQ's times from now on, because this peer has not the fast ones (dLegerFastElection)."""
+
+    peer: str
+
+
+Action: TypeAlias = Send | Reply | Drop | StoreTerm | RoleChanged | Committed | Shortened | Settled | Slowed

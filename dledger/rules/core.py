@@ -21,6 +21,7 @@ from triomq.dledger.rules.actions import (
     RoleChanged,
     Send,
     Shortened,
+    Slowed,
     StoreTerm,
 )
 from triomq.dledger.rules.log import Log
@@ -144,6 +145,20 @@ class Core:
             self.role = role
             self.leader = leader
             self.actions.append(RoleChanged(role, self.term, leader))
+
+    # The times.
+
+    @property
+    def own_heart_beat_ms(self) -> int | None:
+        """The time between heartbeats, as METADATA tells it; None for RocketMQ's."""
+        beat = self.timing.heartbeat_ms
+        return beat if beat != DEFAULT.heartbeat_ms else None
+
+    def meet(self, peer: str, heart_beat_ms: int | None) -> None:
+        """Use RocketMQ's times, if a peer has others than this member."""
+        if heart_beat_ms != self.own_heart_beat_ms and self.own_heart_beat_ms is not None:
+            self.timing = DEFAULT
+            self.actions.append(Slowed(peer))
 
     # The log.
 

@@ -109,9 +109,11 @@ class Election:
             return
         for peer in core.peers:
             request = MetadataRequest(group=core.setup.group, local_id=core.self_id, remote_id=peer)
-            core.call(peer, request, lambda answer, at: self._looked(look, answer, at))
+            core.call(peer, request, lambda answer, at, peer=peer: self._looked(look, peer, answer, at))  # type: ignore[misc]
 
-    def _looked(self, look: _Look, answer: Response | None, now: int) -> None:
+    def _looked(self, look: _Look, peer: str, answer: Response | None, now: int) -> None:
+        if isinstance(answer, MetadataResponse) and answer.code == codes.SUCCESS:
+            self._core.meet(peer, answer.heart_beat_ms)
         if self._look is not look or self._core.role is not Role.CANDIDATE:
             return
         look.open -= 1

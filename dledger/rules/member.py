@@ -230,7 +230,12 @@ class Member:
     def _serve(self, ticket: object, request: AppendRequest | GetRequest | MetadataRequest, now: int) -> None:
         core = self._core
         if isinstance(request, MetadataRequest):
-            found = MetadataResponse(group=core.setup.group, leader_id=core.leader, peers=dict(core.setup.members))
+            found = MetadataResponse(
+                group=core.setup.group,
+                heart_beat_ms=core.own_heart_beat_ms,
+                leader_id=core.leader,
+                peers=dict(core.setup.members),
+            )
             core.reply(ticket, found)
         elif self._leading is None:
             core.reply(ticket, bodies.refusal(request, codes.NOT_LEADER, core.leader))

@@ -49,3 +49,15 @@ class Timing:
 
 
 DEFAULT = Timing()
+FAST = Timing(
+    heartbeat_ms=200,
+    lost_after_ms=800,
+    vote_wait_low_ms=50,
+    vote_wait_high_ms=200,
+    first_wait_ms=50,
+    look_ms=200,
+    vote_round_ms=600,
+    longer_log_wait_ms=150,
+)
+"""dLegerFastElection: a leader that is cut off or stands still is replaced within a second or two. All members must use
+it. RocketMQ's leader, with its two seconds between heartbeats, would be replaced all the time."""

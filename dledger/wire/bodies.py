@@ -142,8 +142,10 @@ class MetadataRequest(RequestOrResponse, frozen=True, kw_only=True):
 
 
 class MetadataResponse(RequestOrResponse, frozen=True, kw_only=True):
-    """The answer to METADATA. `leader_id` is absent if the member knows none."""
+    """The answer to METADATA. `leader_id` is absent if the member knows none. `heart_beat_ms` is ours: the milliseconds
+    between heartbeats of a member that has others than RocketMQ's 2,000."""
 
+    heart_beat_ms: int | None = None
     peers: dict[str, str] | None = None
 
 

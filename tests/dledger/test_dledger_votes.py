@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from dledger_lab import GROUP, MEMBERS, Lab
 
-from triomq.dledger.rules.actions import Role, Send, StoreTerm
+from triomq.dledger.rules.actions import Role, Send, Slowed, StoreTerm
+from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import (
     HeartBeatRequest,
@@ -284,3 +285,39 @@ def test_a_candidate_asks_again_at_once_although_another_member_is_silent() -> N
     assert again.request.term == first.request.term == lab.member.term
     lab.answer(again, VoteResponse(vote_result=codes.ACCEPT))
     assert lab.member.role is Role.LEADER
+
+
+def test_a_group_with_fast_elections_notices_a_silent_leader_within_a_second() -> None:
+    lab = Lab(timing=FAST)
+    lab.follow(1)
+    lab.turn(FAST.lost_after_ms + 2)
+    assert lab.member.role is Role.CANDIDATE
+    lab.turn(FAST.first_wait_ms)
+    for call in lab.calls(MetadataRequest):
+        lab.answer(call, MetadataResponse(group=GROUP, heart_beat_ms=FAST.heartbeat_ms))
+    assert [call.request.term for call in lab.calls(VoteRequest)] == [2, 2]
+    request = MetadataRequest(group=GROUP, remote_id="n0")
+    assert lab.ask(request) == MetadataResponse(group=GROUP, heart_beat_ms=FAST.heartbeat_ms, peers=MEMBERS)
+
+
+@pytest.mark.parametrize("other", [None, 100])
+def test_a_member_with_fast_elections_is_as_slow_as_others_when_one_of_them_is(other: int | None) -> None:
+    """Otherwise it would replace a leader with two seconds between heartbeats all the time."""
+    lab = Lab(timing=FAST)
+    lab.turn(FAST.first_wait_ms)
+    first, second = lab.calls(MetadataRequest)
+    lab.answer(first, MetadataResponse(group=GROUP, heart_beat_ms=FAST.heartbeat_ms))
+    lab.answer(second, MetadataResponse(group=GROUP, heart_beat_ms=other))
+    assert Slowed("n2") in lab.actions
+    lab.follow(2)
+    lab.turn(DEFAULT.lost_after_ms - 1)
+    assert lab.member.role is Role.FOLLOWER
+    lab.turn(3)
+    assert lab.member.role is Role.CANDIDATE
+
+
+def test_a_member_without_fast_elections_says_nothing_that_rocketmqs_does_not() -> None:
+    lab = Lab()
+    request = MetadataRequest(group=GROUP, remote_id="n0")
+    answer = lab.ask(request)
+    assert answer is not None and b"heartBeatMs" not in answer.encode()

@@ -119,8 +119,9 @@ def test_a_member_answers_a_push_with_the_members_that_rocketmq_sends() -> None:
     assert answer.encode() == (
         b'{"beginIndex":-1,"code":406,"count":1,"endIndex":-1,"group":"%s","index":0,"term":1}' % GROUP.encode()
     )
+    assert lab.pushed(PUSH_COMMIT).code == lab.pushed(PUSH_APPEND, entry(0, 1)).code == codes.INCONSISTENT_STATE
+    lab.pushed(bodies.PUSH_TRUNCATE, entry(0, 1))
     answer = lab.pushed(PUSH_COMMIT)
-    assert answer.encode() == b'{"beginIndex":-1,"code":200,"count":0,"endIndex":-1,"group":"lab","term":1}'
-    assert lab.pushed(PUSH_APPEND, entry(0, 1)).code == codes.INCONSISTENT_STATE
+    assert answer.encode() == b'{"beginIndex":0,"code":200,"count":0,"endIndex":0,"group":"lab","term":1}'
     assert lab.heart_beat(0).encode() == b'{"code":403,"term":1}'
     assert lab.heart_beat(1).encode() == b'{"code":200,"term":-1}'
