@@ -345,7 +345,10 @@ class RocketMQStoreSettings:
         "dLegerSelfId", None, meaning="which member of the group this broker is; as a slave its id is that number + 1"
     )
     preferred_leader_id: str | None = setting(
-        "preferredLeaderId", None, meaning="members that shall lead the group if they can, separated by ';'"
+        "preferredLeaderId",
+        None,
+        meaning="members that shall lead the group if they can, separated by ';'",
+        changeable=True,
     )
     enable_batch_push: bool = setting(
         "enableBatchPush",

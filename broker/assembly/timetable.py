@@ -81,6 +81,8 @@ def follow_settings(serving: Serving) -> None:
             serving.quotas.settings_changed()
         if "brokerPermission" in keys:
             tables.metadata.topics.bump_version()
+        if "preferredLeaderId" in keys and serving.group is not None:
+            serving.group.prefer(tables.configuration.store.preferred_leader_id)
         if not keys.isdisjoint({"brokerPermission", "namesrvAddr"}):
             registration.register_all_soon()
 

@@ -23,7 +23,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.group.log import GroupLog
-from triomq.broker.group.settings import GroupSettings
+from triomq.broker.group.settings import GroupSettings, preferred_in
 from triomq.broker.registration import Registration
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.dledger.member.group_member import Disk, GroupMember
@@ -118,6 +118,12 @@ class GroupRoles:
             await nursery.start(member.run, self._parts.group.port, bind_address)
             nursery.start_soon(self._keep_role, member)
             task_status.started()
+
+    def prefer(self, text: str | None) -> None:
+        """Use a changed preferredLeaderId. An unknown member never leads, so it is left out."""
+        members = self._parts.group.setup.members
+        if self.member is not None:
+            self.member.prefer(tuple(each for each in preferred_in(text) if each in members))
 
     async def hand_over(self) -> None:
         """Let another member lead, before a stop."""

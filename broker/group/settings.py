@@ -11,6 +11,11 @@ from triomq.protocol.settings import SettingError
 from triomq.store.config import FlushDiskType, StoreSettings
 
 
+def preferred_in(text: str | None) -> tuple[str, ...]:
+    """Return the ids in a value of preferredLeaderId."""
+    return tuple(part.strip() for part in (text or "").split(";") if part.strip())
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """`number` is that of dLegerSelfId: as a slave the broker has the id `number` + 1. `port` is that of its own item
@@ -34,7 +39,7 @@ class GroupSettings:
             members = parse_peers(store.dleger_peers or "", store.dleger_self_id)
         except PeersRefused as error:
             raise SettingError("configuration", "dLegerPeers", str(error)) from None
-        preferred = tuple(part.strip() for part in (store.preferred_leader_id or "").split(";") if part.strip())
+        preferred = preferred_in(store.preferred_leader_id)
         for each in preferred:
             if each not in members:
                 raise SettingError("configuration", "preferredLeaderId", f"{each} is not in dLegerPeers")

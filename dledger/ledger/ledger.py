@@ -40,13 +40,6 @@ class _End:
     pos: int
 
 
-_TRIAL_BYTES = 4096
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class Ledger:
     """The entries of one member. Only its owner's thread touches it."""
 
@@ -81,7 +74,7 @@ class Ledger:
         self.begin_index = -1
         self.synced_index = -1
         self._recent = RecentEntries()
-        self.on_changed: Callable[[], None] = _nothing
+        self.on_changed: Callable[[], None] = lambda: None
         """Called when entries were written or removed."""
 
     def open(self) -> None:
@@ -134,7 +127,7 @@ class Ledger:
         if self._is_full and not self._broken:
             try:
                 left = self._data.file_size_bytes - self._end.pos % self._data.file_size_bytes
-                self._write_piece(self._end.pos, [bytes(min(left, _TRIAL_BYTES))])
+                self._write_piece(self._end.pos, [bytes(min(left, 4096))])
                 recovery.write_units(self._index, self._end.index + 1, bytes(entry_format.UNIT_BYTES))
                 self._is_full = False
             except OSError as error:

@@ -184,6 +184,11 @@ class GroupMember:
         self._rules.take_office(term)
         self._happened()
 
+    def prefer(self, members: tuple[str, ...]) -> None:
+        """Let one of these members lead, if it can (preferredLeaderId)."""
+        self._rules.prefer(members)
+        self._happened()
+
     async def hand_over(self, seconds: float = HAND_OVER_SECONDS) -> bool:
         """Hand the leadership to another member, before an orderly stop. Return whether somebody else leads; a member
         that does not lead has nothing to hand over, and where nobody can take over, nothing is waited for."""

@@ -12,6 +12,7 @@ docs/internals/dledger.md has the rules in words, and what differs from RocketMQ
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from triomq.dledger.rules.actions import Action, Reply, Role, Settled, StoreTerm
 from triomq.dledger.rules.core import Core, Setup
@@ -157,6 +158,10 @@ class Member:
             self._core.to_candidate(self._core.term)
             self._follow_role(now)
             self._election.begin(self._core.draw(0, self._core.timing.first_wait_ms), now, is_gone=True)
+
+    def prefer(self, members: tuple[str, ...]) -> None:
+        """Let one of these members lead, if it can (preferredLeaderId)."""
+        self._core.setup = replace(self._core.setup, preferred=members)
 
     def hand_over(self) -> bool:
         """Hand the leadership to the follower with the longest copy, before an orderly stop. Return whether there is

@@ -41,7 +41,8 @@ GROUP = {
 
 
 def test_a_member_of_a_group_begins_as_a_slave_with_its_number_plus_one() -> None:
-    configuration = Configuration.from_values({**GROUP, "transientStorePoolEnable": "true", "brokerRole": "SYNC_MASTER"})
+    others = {"transientStorePoolEnable": "true", "brokerRole": "SYNC_MASTER"}
+    configuration = Configuration.from_values({**GROUP, **others})
     assert configuration.store.broker_role is BrokerRole.SLAVE
     assert configuration.broker.broker_id == 2
     assert not configuration.store.transient_store_pool_enable, "the buffer would hold back what a quorum waits for"

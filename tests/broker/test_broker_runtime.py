@@ -315,7 +315,7 @@ LAYOUT_AND_PARTS = {
     "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt",
     "bitMapLengthConsumeQueueExt", "messageIndexEnable", "maxHashSlotNum", "maxIndexNum", "haListenPort", "brokerRole",
     "flushDiskType", "duplicationEnable", "transientStorePoolEnable", "enableDLegerCommitLog", "dLegerGroup",
-    "dLegerPeers", "dLegerSelfId", "enableLmq", "enableMultiDispatch", "maxOpenFiles",
+    "dLegerPeers", "dLegerSelfId", "dLegerFastElection", "enableLmq", "enableMultiDispatch", "maxOpenFiles",
 }  # fmt: skip
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",

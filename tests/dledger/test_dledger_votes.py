@@ -13,6 +13,7 @@ from triomq.dledger.wire.bodies import (
     HeartBeatResponse,
     MetadataRequest,
     MetadataResponse,
+    TransferRequest,
     VoteRequest,
     VoteResponse,
 )
@@ -314,6 +315,16 @@ def test_a_member_with_fast_elections_is_as_slow_as_others_when_one_of_them_is(o
     assert lab.member.role is Role.FOLLOWER
     lab.turn(3)
     assert lab.member.role is Role.CANDIDATE
+
+
+def test_a_leader_hands_over_to_a_member_that_is_preferred_later() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.propose("a", b"A:0:x")
+    lab.align("n2")
+    lab.member.prefer(("n2",))
+    lab.turn(1001)
+    assert [call.to for call in lab.calls(TransferRequest)] == ["n2"]
 
 
 def test_a_member_without_fast_elections_says_nothing_that_rocketmqs_does_not() -> None:
