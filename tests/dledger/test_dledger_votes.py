@@ -321,6 +321,7 @@ def test_a_leader_hands_over_to_a_member_that_is_preferred_later() -> None:
     lab = Lab()
     lab.lead()
     lab.propose("a", b"A:0:x")
+    lab.turn()
     lab.align("n2")
     lab.member.prefer(("n2",))
     lab.turn(1001)
