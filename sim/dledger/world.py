@@ -22,6 +22,7 @@ from sim.dledger.node import Node, Ticket
 from triomq.dledger.rules.actions import Role, Send
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.member import Member
+from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.dledger.wire.bodies import Response, TransferRequest
 
 TROUBLE_MS = 30_000
@@ -66,9 +67,13 @@ class World:
         self.opens_terms = choose.random() < 0.5
         members = {f"n{at}": f"127.0.0.1:{20000 + at}" for at in range(size)}
         preferred = ("n0", "n1")[: choose.choice((0, 0, 0, 1, 2))]
+        timing = FAST if seed % 4 == 3 else DEFAULT
         self.nodes = {
             name: Node(
-                self, Setup("sim", name, members, self.is_sync_flush, preferred), choose, makers[at % len(makers)]
+                self,
+                Setup("sim", name, members, self.is_sync_flush, preferred, timing),
+                choose,
+                makers[at % len(makers)],
             )
             for at, name in enumerate(members)
         }
