@@ -30,7 +30,7 @@ from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RecordError, RequestRefused
 from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from triomq.protocol.message_id import offset_message_id_bytes_reference
-from triomq.protocol.record import BATCH_FIXED_BYTES, BatchUnit, end_of_units, split_batch
+from triomq.protocol.record import BATCH_FIXED_BYTES, end_of_units, split_batch
 from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import (
@@ -138,6 +138,7 @@ class SendProcessor:
     def _send(
         self, connection: Connection, request: RemotingCommand, header: SendHeader
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
+        """Handle a send. Nearly all have plain properties, which are read and stored without a table of them."""
         self.check_time()
         topic = header.topic
         config = self.topic_for_send(connection, header)
@@ -145,19 +146,31 @@ class SendProcessor:
         if queue_id < 0:
             queue_id = random.randrange(both_ways(config))
         answer = SendAnswer(self, connection, request, topic, queue_id)
-        text = header.properties or ""
+        plain = None
         if not header.batch and not topic.startswith(RETRY_PREFIX):
-            plain = _text_to_store(text, self._cluster)
-            if plain is not None:
-                stored, wait, code, uniq_key, keys = plain
-                message = self._message(connection, request, header, config, queue_id, stored)
-                message.tags_code = code
-                message.uniq_key = uniq_key
-                message.keys = keys
-                self._pool.entered(answer)
-                self._writer.put_plain(message, wait, answer)
-                return None
-        properties = property_text.parse(text)
+            plain = _text_to_store(header.properties or "", self._cluster)
+        if plain is None:
+            return self._send_special(connection, request, header, config, queue_id, answer)
+        stored, wait, code, uniq_key, keys = plain
+        message = self._message(connection, request, header, config, queue_id, stored)
+        message.tags_code = code
+        message.uniq_key = uniq_key
+        message.keys = keys
+        self._pool.entered(answer)
+        self._writer.put_plain(message, wait, answer)
+        return None
+
+    def _send_special(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendHeader,
+        config: TopicConfig,
+        queue_id: int,
+        answer: SendAnswer,
+    ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
+        """Handle a send whose properties are looked at one by one: a batch, a retry, a half or delayed message."""
+        properties = property_text.parse(header.properties or "")
         wait = properties.get(names.WAIT, "true") != "false"
         message = self._message(connection, request, header, config, queue_id, b"")
         message.tags_code = tags_code(properties.get(names.TAGS))
@@ -166,7 +179,7 @@ class SendProcessor:
         message.multi_queues = properties.get(names.INNER_MULTI_DISPATCH)
         if header.batch:
             return self._send_batch(connection, request, message, properties, wait, answer)
-        if topic.startswith(RETRY_PREFIX):
+        if header.topic.startswith(RETRY_PREFIX):
             self._divert_to_dlq(connection, request, header, message, properties)
         if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
             if self._configuration.broker.reject_transaction_message:
@@ -221,10 +234,10 @@ class SendProcessor:
         if len(message.topic) > TOPIC_MAX_LENGTH:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
         properties[names.CLUSTER] = self._cluster
-        shared = property_text.encode(properties)
+        message.properties = property_text.encode(properties)
         body = message.body
         if len(body) > LONG_BATCH * BATCH_FIXED_BYTES and end_of_units(body, 0, LONG_BATCH) < len(body):
-            return self._send_long_batch(connection.steps, request, message, shared, wait, answer)
+            return self._send_long_batch(connection.steps, request, message, wait, answer)
         try:
             units = split_batch(body, self._settings.max_messages_per_batch)
         except RecordError as error:
@@ -232,7 +245,7 @@ class SendProcessor:
         if not units:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch contains no message")
         self._pool.entered(answer)
-        self._writer.put_batch(message, [_with_properties(unit, shared) for unit in units], wait, answer)
+        self._writer.put_batch(message, units, wait, answer)
         return None
 
     async def _send_long_batch(
@@ -240,12 +253,10 @@ class SendProcessor:
         steps: Steps,
         request: RemotingCommand,
         message: MessageToStore,
-        shared: bytes,
         wait: bool,
         answer: SendAnswer,
     ) -> RemotingCommand | None:
         limits = self._settings.max_messages_per_batch, self._configuration.store.max_message_size_bytes
-        message.properties = shared
         try:
             result = answer.result = await put_in_steps(self._writer, message, wait, limits, steps)
             if result.status is _PUT_OK:
@@ -385,12 +396,3 @@ def _stored_text(properties: dict[str, str]) -> bytes:
     if names.DELAY not in properties:
         properties.pop(names.WAIT, None)
     return property_text.encode(properties)
-
-
-def _with_properties(unit: BatchUnit, shared: bytes) -> BatchUnit:
-    own = unit.properties
-    if own and shared:
-        own = own + shared if own.endswith(b"\x02") else own + b"\x02" + shared
-    else:
-        own = own or shared
-    return BatchUnit(unit.flag, unit.body, own)
