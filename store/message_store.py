@@ -15,8 +15,6 @@ async. Worker threads only sync and unlink files, prepare log files, and read an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 import trio
 
@@ -64,10 +62,6 @@ class MessageStore:
     beyond `PutResult.last_offset`.
     """
 
-    append: Callable[[MessageToStore], PutResult]
-    """Encode one message after the pending ones. It is not readable before `commit`. For a message that is refused,
-    nothing is raised: see PutResult.status. (Appending's own method, without a call in between: every put uses it.)"""
-
     def __init__(
         self,
         settings: StoreSettings,
@@ -103,7 +97,6 @@ class MessageStore:
         )
         self._committing = Committing(contents, live, marks, dispatch, self._refusals, stop)
         self._appending = Appending(contents, live, dispatch, self._refusals, stop, self._committing, now_ms)
-        self.append = self._appending.append
         elsewhere: Offload = offload or trio.to_thread.run_sync
         self._log_thread = WorkerThread("commit log sync")
         self._syncs_in_kernel = offload is None
@@ -290,6 +283,11 @@ class MessageStore:
         self._dispatch.bit_map_of = bit_map_of
 
     # -- writing: plain functions, never await ----------------------------------------------------------------------
+
+    def append(self, message: MessageToStore) -> PutResult:
+        """Encode one message after the pending ones. It is not readable before `commit`. For a message that is refused,
+        nothing is raised: see PutResult.status."""
+        return self._appending.append(message)
 
     def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
         """Encode the units of a batch request as consecutive records. `message` supplies everything but flag, body and
