@@ -169,7 +169,7 @@ class SendProcessor:
         queue_id: int,
         answer: SendAnswer,
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
-        """Handle a send whose properties are looked at one by one: a batch, a retry, a half or delayed message."""
+        """Handle a send whose properties are read one by one: a batch, a retry, a half or delayed message."""
         properties = property_text.parse(header.properties or "")
         wait = properties.get(names.WAIT, "true") != "false"
         message = self._message(connection, request, header, config, queue_id, b"")
