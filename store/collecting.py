@@ -19,6 +19,7 @@ import structlog
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.protocol.speedups import accelerated, fast_path
+from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
@@ -28,8 +29,10 @@ log = structlog.get_logger("triomq.store.read")
 
 # The characters of filter expressions that one pull evaluates, each once for each record: some 50 ms.
 _MAX_SCAN_COST: Final = 500_000
-# Less than any size.
+# The longest size of a record, which is below that of a filler; less than any size; below all log offsets.
+_ANYTHING: Final = FILLER_SIZE_BYTES - 1
 _NOTHING: Final = -(1 << 31) - 1
+_EVERYWHERE: Final = -(1 << 63)
 _entry_at: Final = ENTRY.unpack_from
 
 
@@ -52,15 +55,49 @@ _pass_entries: Final = accelerated(pass_entries_reference)
 _pass_records: Final = fast_path("pass_records", __name__.rpartition(".")[0])
 
 
+class Limits:
+    """What one result may hold: its first record, whatever its size, and behind that numbers of records and of bytes,
+    which are not the same for recent records, those in the page cache, as for others."""
+
+    __slots__ = ("_other_bytes", "_other_count", "_recent_bytes", "_recent_count", "settings")
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+        self._recent_count = settings.max_transfer_count_on_message_in_memory
+        self._recent_bytes = settings.max_transfer_bytes_on_message_in_memory
+        self._other_count = settings.max_transfer_count_on_message_in_disk
+        self._other_bytes = settings.max_transfer_bytes_on_message_in_disk
+
+    def room(self, count: int, size_bytes: int, max_count: int, is_recent: bool) -> int:
+        """Return the size of the longest record that fits behind `count` records (at least one) of together
+        `size_bytes`; less than any size if none does. `max_count` is the limit of the request."""
+        if count >= max_count:
+            return _NOTHING
+        if is_recent:
+            return self._recent_bytes - size_bytes if count < self._recent_count else _NOTHING
+        return self._other_bytes - size_bytes if count < self._other_count else _NOTHING
+
+    def certain_room(self, count: int, size_bytes: int, max_count: int, is_recent: bool) -> int:
+        """Return the size of the longest record that is certain to fit here and behind what does not match; a filler's
+        is longer. Behind recent records all are, behind others not, so that these are held to both limits."""
+        if not count:
+            return _ANYTHING
+        room = self.room(count, size_bytes, max_count, True)
+        if not is_recent:
+            room = min(room, self.room(count, size_bytes, max_count, False))
+        return min(room, _ANYTHING)
+
+
 class Collecting:
     """`written_from` is the log offset from which on this process wrote all records. `damaged_count` is how often an
     entry of a queue led to no valid record, the same one several times in a row counting once."""
 
-    __slots__ = ("_log", "_recent_bytes", "_settings", "_unsound_at", "damaged_count", "written_from")
+    __slots__ = ("_known_limits", "_log", "_recent_bytes", "_settings", "_unsound_at", "damaged_count", "written_from")
 
     def __init__(self, contents: Contents, settings: LiveSettings) -> None:
         self._log = contents.log
         self._settings = settings
+        self._known_limits = Limits(settings.now)
         # Log bytes this close to the end of the log, a part of the machine's memory, count as in the page cache.
         memory_bytes = contents.files.physical_memory_bytes()
         self._recent_bytes = memory_bytes * settings.now.access_message_in_memory_max_ratio_percent // 100
@@ -72,6 +109,7 @@ class Collecting:
         """Add the records of the entries to `result` until it is full, and set its other fields."""
         commit_log = self._log
         log_end = commit_log.committed_offset
+        limits = self._limits()
         written_from = self.written_from
         records = result.records
         looked_at = log_end
@@ -86,7 +124,7 @@ class Collecting:
                 scanned += 1
                 continue
             is_recent = log_end - physical_offset <= self._recent_bytes
-            if records and self._is_full(len(records), size_bytes, size, max_count, is_recent):
+            if records and size > limits.room(len(records), size_bytes, max_count, is_recent):
                 break
             scanned += 1
             data = commit_log.read(physical_offset, size)
@@ -105,6 +143,7 @@ class Collecting:
         """`collect` what a filter matches."""
         commit_log = self._log
         log_end = commit_log.committed_offset
+        limits = self._limits()
         records = result.records
         looked_at = log_end
         gone_before = at = scanned = size_bytes = cost = 0
@@ -114,8 +153,9 @@ class Collecting:
             is_match = False
             if can_pass:
                 is_recent = log_end - _entry_at(entries, at)[0] <= self._recent_bytes
-                room = self._room(len(records), size_bytes, max_count, is_recent)
-                reached, is_match = self._pass_over(entries, at, room, cost, gone_before, message_filter)
+                low = log_end - self._recent_bytes if records and is_recent else _EVERYWHERE
+                room = limits.certain_room(len(records), size_bytes, max_count, is_recent)
+                reached, is_match = self._pass_over(entries, at, (room, low), cost, gone_before, message_filter)
                 if reached > at:
                     passed = (reached - at) // ENTRY_BYTES
                     scanned += passed
@@ -135,7 +175,7 @@ class Collecting:
                 scanned += 1
                 continue
             is_recent = log_end - physical_offset <= self._recent_bytes
-            if records and self._is_full(len(records), size_bytes, size, max_count, is_recent):
+            if records and size > limits.room(len(records), size_bytes, max_count, is_recent):
                 break
             scanned += 1
             if not is_match and not _matches_entry(message_filter, queue, tags_code):
@@ -164,7 +204,8 @@ class Collecting:
         message_filter: MessageFilter,
     ) -> tuple[int, bool]:
         """Return the position of the first entry from `at` on about which this class has to decide, and whether its
-        record is known to match. What lies before it does not match, and fits into `room` (see `_room`)."""
+        record is known to match. What lies before it does not match, is no longer than the first number of `room`
+        (Limits.certain_room), and does not point before the second, a log offset."""
         max_size, low = room
         if message_filter.tag_codes:
             return _pass_entries(entries, at, max_size, low, message_filter.tag_codes), False
@@ -179,24 +220,11 @@ class Collecting:
         )
         return found
 
-    def _room(self, count: int, size_bytes: int, max_count: int, is_recent: bool) -> tuple[int, int]:
-        """Return the size of the longest record that is certain to fit, a filler's is longer than that, and the log
-        offset from which on this holds. Recent records have limits of their own; those that are not, when the next
-        entry's is not, are held to both."""
-        if count == 0:
-            return FILLER_SIZE_BYTES - 1, -(1 << 63)
-        now = self._settings.now
-        if is_recent:
-            low = self._log.committed_offset - self._recent_bytes
-            max_count = min(max_count, now.max_transfer_count_on_message_in_memory)
-            room = now.max_transfer_bytes_on_message_in_memory - size_bytes
-            return (min(room, FILLER_SIZE_BYTES - 1) if count < max_count else _NOTHING), low
-        if count >= min(
-            max_count, now.max_transfer_count_on_message_in_memory, now.max_transfer_count_on_message_in_disk
-        ):
-            return _NOTHING, -(1 << 63)
-        limit = min(now.max_transfer_bytes_on_message_in_memory, now.max_transfer_bytes_on_message_in_disk)
-        return min(limit - size_bytes, FILLER_SIZE_BYTES - 1), -(1 << 63)
+    def _limits(self) -> Limits:
+        """Return the limits by the settings as they are now; a change at run time replaces the settings record."""
+        if self._known_limits.settings is not self._settings.now:
+            self._known_limits = Limits(self._settings.now)
+        return self._known_limits
 
     def _gone_before(
         self, result: GetResult, queue: ConsumeQueue, physical_offset: int, size: int, gone_before: int
@@ -218,20 +246,6 @@ class Collecting:
         result.message_count = len(records)
         result.next_begin_offset += scanned
         result.suggest_slave = behind_bytes > self._recent_bytes
-
-    def _is_full(self, count: int, size_bytes: int, next_size: int, max_count: int, is_recent: bool) -> bool:
-        settings = self._settings.now
-        if count >= max_count:
-            return True
-        if is_recent:
-            return (
-                count >= settings.max_transfer_count_on_message_in_memory
-                or size_bytes + next_size > settings.max_transfer_bytes_on_message_in_memory
-            )
-        return (
-            count >= settings.max_transfer_count_on_message_in_disk
-            or size_bytes + next_size > settings.max_transfer_bytes_on_message_in_disk
-        )
 
     def is_sound(self, data: bytes, physical_offset: int, queue: ConsumeQueue | None = None) -> bool:
         """Return whether this is one whole record with a valid body CRC, at its own offset, and of this queue."""
