@@ -23,7 +23,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.steps import compile_first
 from triomq.broker.put_responses import FAQ
-from triomq.broker.quotas.quotas import Quotas
+from triomq.broker.quotas.quotas import Excess, Quotas
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.topic_lives import is_outlived
 from triomq.protocol import permission, sys_flag
@@ -55,6 +55,30 @@ MAX_WAIT_MS = 120_000
 
 OffsetMoved = Callable[[PullMessageRequestHeader, int], None]
 """Called when a consumer pulls outside its queue, with the request and the offset that the response suggests."""
+
+
+class NothingNew:
+    """A pull that finds nothing new: it may be parked."""
+
+    __slots__ = ("group", "message_filter", "result")
+
+    def __init__(
+        self, group: SubscriptionGroupConfig, message_filter: MessageFilter | None, result: GetResult
+    ) -> None:
+        self.group = group
+        self.message_filter = message_filter
+        self.result = result
+
+
+class OverQuota:
+    """A pull that exceeds a quota: it may be delayed."""
+
+    __slots__ = ("excess", "group", "quotas")
+
+    def __init__(self, group: SubscriptionGroupConfig, quotas: Quotas, excess: Excess) -> None:
+        self.group = group
+        self.quotas = quotas
+        self.excess = excess
 
 
 class PullProcessor:
@@ -98,16 +122,41 @@ class PullProcessor:
     def _pull(
         self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
     ) -> RemotingCommand | None:
+        tried = self._attempt(connection, request, header)
+        if isinstance(tried, RemotingCommand):
+            self._commit(header)
+            return tried
+        suspends = header.sys_flag & sys_flag.PULL_SUSPEND != 0
+        seconds = self._wait_seconds(header)
+        if isinstance(tried, OverQuota):
+            if not suspends or not seconds:
+                raise tried.quotas.refusal(tried.excess, connection.remote)
+            self._commit(header)
+            tried.quotas.delayed(tried.excess)
+            deadline = trio.current_time() + seconds
+            self.long_polling.delay(connection, request, header, deadline, tried.excess.wait_seconds)
+            return None
+        self._commit(header)
+        if not suspends:
+            return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
+        self.long_polling.park(connection, request, header, tried.message_filter, seconds)
+        return None
+
+    def _attempt(
+        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> RemotingCommand | NothingNew | OverQuota:
+        """Return the response, or what the pull may wait for. Raises RequestRefused."""
         group = self._check(connection, header)
         message_filter = self._filters.choose(header)
-        if self.quotas is not None and self._must_wait(connection, request, header, self.quotas):
-            return None
+        quotas = self.quotas
+        if quotas is not None:
+            excess = quotas.excess_of_pull(connection, request, header.consumer_group)
+            if excess is not None:
+                return OverQuota(group, quotas, excess)
         result = self._read(header, message_filter)
-        self._commit(header)
         code = self._code(header, result)
-        if code == _PULL_NOT_FOUND and header.sys_flag & sys_flag.PULL_SUSPEND:
-            self._hold(connection, request, header, message_filter)
-            return None
+        if code == _PULL_NOT_FOUND:
+            return NothingNew(group, message_filter, result)
         return self._response(request, header, group, result, code, connection)
 
     def _commit(self, header: PullMessageRequestHeader) -> None:
@@ -118,36 +167,11 @@ class PullProcessor:
         if not is_outlived(self._topics, self._store.reading, topic, queue_id, queue_offset):
             self._offsets.commit(header.consumer_group, topic, queue_id, queue_offset)
 
-    def _hold(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: PullMessageRequestHeader,
-        message_filter: MessageFilter | None,
-    ) -> None:
-        self.long_polling.park(connection, request, header, message_filter, self._wait_seconds(header))
-
     def _wait_seconds(self, header: PullMessageRequestHeader) -> float:
         """Return how long a pull may be held."""
         broker = self._configuration.broker
         wait_ms = header.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
         return max(0, min(wait_ms, MAX_WAIT_MS)) / 1000
-
-    def _must_wait(
-        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader, quotas: Quotas
-    ) -> bool:
-        """Hold a pull that exceeds a quota. Raises QuotaExceeded for one that does not wait."""
-        excess = quotas.excess_of_pull(connection, request, header.consumer_group)
-        if excess is None:
-            return False
-        seconds = self._wait_seconds(header)
-        if not header.sys_flag & sys_flag.PULL_SUSPEND or not seconds:
-            raise quotas.refusal(excess, connection.remote)
-        self._commit(header)
-        quotas.delayed(excess)
-        deadline = trio.current_time() + seconds
-        self.long_polling.delay(connection, request, header, deadline, excess.wait_seconds)
-        return True
 
     def _pull_again(self, parked: ParkedPull) -> None:
         """Process a held pull again: the same checks, but without committing offsets, and without holding it again
@@ -163,28 +187,21 @@ class PullProcessor:
     def _response_later(self, parked: ParkedPull) -> RemotingCommand | None:
         """Return the response to a held pull; None if it is held again."""
         connection, request, header = parked.connection, parked.request, parked.header
-        group = self._check(connection, header)
-        message_filter = self._filters.choose(header)
-        left_seconds = 0.0
-        quotas = self.quotas
-        if quotas is not None or parked.is_delayed:
-            left_seconds = parked.deadline - trio.current_time()
-        excess = None
-        if quotas is not None:
-            excess = quotas.excess_of_pull(connection, request, header.consumer_group)
-        if quotas is not None and excess is not None:
-            if left_seconds > 0:
-                if not parked.is_delayed:
-                    quotas.delayed(excess)
-                self.long_polling.delay(connection, request, header, parked.deadline, excess.wait_seconds)
-                return None
-            return self._nothing_yet(request, header, group, excess.remark)
-        result = self._read(header, message_filter)
-        code = self._code(header, result)
-        if code == _PULL_NOT_FOUND and parked.is_delayed and left_seconds > 0:
-            self.long_polling.park(connection, request, header, message_filter, left_seconds)
+        tried = self._attempt(connection, request, header)
+        if isinstance(tried, RemotingCommand):
+            return tried
+        left_seconds = parked.deadline - trio.current_time()
+        if isinstance(tried, OverQuota):
+            if left_seconds <= 0:
+                return self._nothing_yet(request, header, tried.group, tried.excess.remark)
+            if not parked.is_delayed:
+                tried.quotas.delayed(tried.excess)
+            self.long_polling.delay(connection, request, header, parked.deadline, tried.excess.wait_seconds)
             return None
-        return self._response(request, header, group, result, code, connection)
+        if not parked.is_delayed or left_seconds <= 0:
+            return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
+        self.long_polling.park(connection, request, header, tried.message_filter, left_seconds)
+        return None
 
     def _nothing_yet(
         self, request: RemotingCommand, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, remark: str
