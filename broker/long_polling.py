@@ -8,8 +8,7 @@ One heap holds all deadlines; answered pulls stay in it until their time comes, 
 pool bounds the number of parked pulls. When it is full, or memory is tight, the connection that holds the most makes
 room for the others: its oldest pulls get their response early. Only the event loop touches any of this.
 
-A pull that exceeds a quota is parked, too (`delay`): it waits for a time, whatever comes to its queue, and then runs
-again.
+A pull that exceeds a quota is held here, too (delayed_pulls.py).
 """
 
 from __future__ import annotations
@@ -54,10 +53,6 @@ FORGET_AT_ONCE: Final = 256
 
 PARKED_BYTES: Final = 2048
 """About the memory that a parked pull takes, beside its request."""
-
-SHORTEST_DELAY_SECONDS: Final = 0.05
-DELAYED_A_SECOND: Final = 1000
-"""How many delayed pulls of one connection run again in a second, at most."""
 
 RESPONSES_IN_A_ROW: Final = 64
 """Responses to pulls whose time is over, after which other tasks run."""
@@ -139,28 +134,18 @@ class LongPolling:
     ) -> None:
         """Hold a pull until there is a message for it behind its queue offset, for a limited time."""
         deadline = trio.current_time() + wait_seconds
-        parked = ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline)
-        self._enter(parked, deadline)
-        self._wait(parked)
+        self.hold(ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline), deadline)
+
+    def hold(self, parked: ParkedPull, due: float) -> None:
+        """Hold a pull until `due` (trio's time); one that is not delayed no longer than until there is a message."""
+        self._enter(parked, due)
+        if not parked.is_delayed:
+            self._wait(parked)
         self._check_memory(parked)
 
-    def delay(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: PullMessageRequestHeader,
-        deadline: float,
-        delay_seconds: float,
-    ) -> None:
-        """Hold a pull for a time, at the longest until `deadline`, and then run it again; from its deadline it knows
-        whether it may wait any longer. The pulls of one connection run one after the other: there may be room for one,
-        and many that look for it at once would hold up the others."""
-        parked = ParkedPull(connection, request, header, None, header.queue_offset, deadline)
-        parked.is_delayed = True
-        held = len(self._by_connection.get(connection, ()))
-        delay_seconds = max(delay_seconds, SHORTEST_DELAY_SECONDS) + held / DELAYED_A_SECOND
-        self._enter(parked, min(deadline, trio.current_time() + delay_seconds))
-        self._check_memory(parked)
+    def held_by(self, connection: Connection) -> int:
+        """Return the number of pulls of a connection."""
+        return len(self._by_connection.get(connection, ()))
 
     def _enter(self, parked: ParkedPull, due: float) -> None:
         connection = parked.connection

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.delayed_pulls import delay_pull
 from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.filters.sql92 import REMEMBERED_CHARACTERS
 from triomq.broker.long_polling import LongPolling, ParkedPull
@@ -134,7 +135,7 @@ class PullProcessor:
             self._commit(header)
             tried.quotas.delayed(tried.excess)
             deadline = trio.current_time() + seconds
-            self.long_polling.delay(connection, request, header, deadline, tried.excess.wait_seconds)
+            delay_pull(self.long_polling, connection, request, header, deadline, tried.excess.wait_seconds)
             return None
         self._commit(header)
         if not suspends:
@@ -196,7 +197,7 @@ class PullProcessor:
                 return self._nothing_yet(request, header, tried.group, tried.excess.remark)
             if not parked.is_delayed:
                 tried.quotas.delayed(tried.excess)
-            self.long_polling.delay(connection, request, header, parked.deadline, tried.excess.wait_seconds)
+            delay_pull(self.long_polling, connection, request, header, parked.deadline, tried.excess.wait_seconds)
             return None
         if not parked.is_delayed or left_seconds <= 0:
             return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
