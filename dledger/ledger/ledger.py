@@ -241,16 +241,16 @@ class Ledger:
 
     def _write_data(self, entries: list[Entry]) -> None:
         file_size = self._data.file_size_bytes
-        at = self._end.pos
+        begin = end = self._end.pos
         pieces: list[bytes] = []
         for entry in entries:
-            if entry.pos != at + sum(map(len, pieces)):
-                end = entry.pos - entry.pos % file_size
-                here = at + sum(map(len, pieces))
-                self._write_piece(at, [*pieces, entry_format.blank(end - here)])
-                at, pieces = entry.pos, []
+            if entry.pos != end:
+                file_end = entry.pos - entry.pos % file_size
+                self._write_piece(begin, [*pieces, entry_format.blank(file_end - end)])
+                begin, pieces = entry.pos, []
             pieces.append(entry_format.encode(entry))
-        self._write_piece(at, pieces)
+            end = entry.pos + entry.size
+        self._write_piece(begin, pieces)
 
     def _write_piece(self, at: int, pieces: list[bytes]) -> None:
         file = self._data.find(at)
