@@ -195,8 +195,7 @@ class Appending:
         if not self._log.fits(total):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a batch of {total} bytes does not fit into a log file")
         try:
-            self._log.begin_batch(total)
-            result = self._encode_batch(message, queue, prepared, total)
+            result = self._encode_batch(message, queue, prepared)
         except BaseException as error:  # the tail may hold half of a batch
             self._fail_stop.fail("an append", error)
         if self._log.pending_bytes > MAX_PENDING_BYTES:
@@ -204,26 +203,28 @@ class Appending:
         return result
 
     def _encode_batch(
-        self, shared: MessageToStore, queue: ConsumeQueue, prepared: list[tuple[BatchUnit, bytes, int]], total: int
+        self, shared: MessageToStore, queue: ConsumeQueue, prepared: list[tuple[BatchUnit, bytes, int]]
     ) -> PutResult:
         """Encode the units, each with its stored properties and its size, one behind the other: all or none."""
         commit_log = self._log
+        offsets = commit_log.place_all([size for _, _, size in prepared])
+        end = offsets[-1] + prepared[-1][2]
         tail, topic = commit_log.tail, queue.topic_bytes
-        tail_length, begin = len(tail), commit_log.next_offset
+        tail_length = len(tail)
         queue_offset, store_timestamp = queue.next_offset, self._now_ms()
         result = PutResult(
             _PUT_OK,
-            physical_offset=begin,
-            size_bytes=total,
+            physical_offset=offsets[0],
+            size_bytes=end - offsets[0],
             queue_offset=queue_offset,
             store_timestamp=store_timestamp,
             message_count=len(prepared),
         )
         message = shared.with_content(0, b"", b"")  # each of the units in turn
         entries: list[DispatchEntry] = []
-        for unit, stored, size in prepared:
+        for (unit, stored, size), physical_offset in zip(prepared, offsets, strict=True):
             place = Place(
-                physical_offset=commit_log.place(size),
+                physical_offset=physical_offset,
                 queue_offset=queue_offset,
                 store_timestamp=store_timestamp,
                 size_bytes=size,
@@ -235,9 +236,7 @@ class Appending:
                 record.encode_into(tail, topic, message, place)
             except struct.error as error:
                 del tail[tail_length:]
-                commit_log.next_offset = begin
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
-            commit_log.next_offset = place.physical_offset + size
             tags_code, uniq_key, keys = _keys_and_tags(stored) or _any_keys_and_tags(stored)
             entry = DispatchEntry(
                 place,
@@ -252,9 +251,9 @@ class Appending:
             entry.result = result
             entries.append(entry)
             queue_offset += 1
+        commit_log.next_offset = end
         queue.next_offset = queue_offset
-        result.physical_offsets = offsets = [entry.place.physical_offset for entry in entries]
-        result.physical_offset, result.size_bytes = offsets[0], commit_log.next_offset - offsets[0]
+        result.physical_offsets = offsets
         self._committing.pending.extend(entries)
         return result
 

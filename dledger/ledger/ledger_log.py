@@ -55,12 +55,20 @@ class LedgerLog(StoreLog):
         size = size_bytes + ENTRY_HEADER_BYTES
         return size <= LONGEST_ENTRY_BYTES and size + BLANK_BYTES <= self.file_size_bytes
 
-    def begin_batch(self, size_bytes: int) -> None:
+    def place_all(self, sizes_bytes: list[int]) -> list[int]:
         """See StoreLog. Each message of a batch is an entry of its own, and need not be in one file with the others."""
+        pos = self.next_offset
+        found: list[int] = []
+        for size in sizes_bytes:
+            found.append(self._place_at(pos, size))
+            pos = found[-1] + size
+        return found
 
     def place(self, size_bytes: int) -> int:
         """See StoreLog."""
-        pos = self.next_offset
+        return self._place_at(self.next_offset, size_bytes)
+
+    def _place_at(self, pos: int, size_bytes: int) -> int:
         room = self.file_size_bytes - pos % self.file_size_bytes
         if size_bytes + ENTRY_HEADER_BYTES + BLANK_BYTES > room:
             pos += room

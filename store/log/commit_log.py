@@ -71,9 +71,14 @@ class CommitLog(StoreLog):
             self.next_offset = offset
         return offset
 
-    def begin_batch(self, size_bytes: int) -> None:
-        """Keep a batch in one file."""
-        self.place(size_bytes)
+    def place_all(self, sizes_bytes: list[int]) -> list[int]:
+        """See StoreLog. A batch is in one file."""
+        offset = self.place(sum(sizes_bytes))
+        found: list[int] = []
+        for size in sizes_bytes:
+            found.append(offset)
+            offset += size
+        return found
 
     def write_pending(self) -> None:
         """See StoreLog. The bytes are committed then; with OSError nothing is."""

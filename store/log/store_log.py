@@ -74,8 +74,8 @@ class StoreLog:
         to `tail` immediately and then moves `next_offset` behind it."""
         raise NotImplementedError
 
-    def begin_batch(self, size_bytes: int) -> None:
-        """Prepare for several records of this size in all, each with a `place` of its own."""
+    def place_all(self, sizes_bytes: list[int]) -> list[int]:
+        """Do the same as `place` for the records of a batch, which are added one behind the other."""
         raise NotImplementedError
 
     @property
