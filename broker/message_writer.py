@@ -191,7 +191,7 @@ class MessageWriter:
             group.puts.append(pending)
             return group
         self._wake()
-        group = PutGroup(commit_begin)
+        group = PutGroup(commit_begin, watermark)
         group.puts.append(pending)
         watermark.call_beyond(pending.result.last_offset, group.reached)
         return group

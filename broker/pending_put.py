@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from triomq.store.results import PutResult, PutStatus
+from triomq.store.watermark import Watermark
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT
@@ -88,20 +89,26 @@ class PendingPut:
 
 
 class PutGroup:
-    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback and one deadline
-    serve all."""
+    """Puts of one commit, with one callback and one deadline for all. A watermark passes all of them at once or none;
+    only a quorum of a group may have the first of them sooner than the last, for which the group then waits again."""
 
-    __slots__ = ("commit_begin", "deadline", "puts")
+    __slots__ = ("_watermark", "commit_begin", "deadline", "puts")
 
-    def __init__(self, commit_begin: int) -> None:
+    def __init__(self, commit_begin: int, watermark: Watermark | None = None) -> None:
         """`commit_begin` is the physical offset at which the commit begins, -1 for a group that accepts no more
-        puts."""
+        puts. `watermark` is the one that calls `reached`."""
+        self._watermark = watermark
         self.commit_begin = commit_begin
         self.deadline = inf
         self.puts: list[PendingPut] = []
 
     def reached(self, error: Exception | None) -> None:
-        """Complete the group's puts; the watermark calls this once."""
+        """Complete the group's puts, when the watermark has passed the last of them or fails."""
+        if error is None and self._watermark is not None:
+            last_offset = self.puts[-1].result.last_offset
+            if last_offset >= self._watermark.value:
+                self._watermark.call_beyond(last_offset, self.reached)
+                return
         self.commit_begin = -1
         for put in self.puts:
             put.reached(error)

@@ -40,7 +40,6 @@ class Quorum:
     __slots__ = (
         "_committing",
         "_contents",
-        "_cut_count",
         "_dispatch",
         "_fail_stop",
         "_log",
@@ -73,7 +72,6 @@ class Quorum:
         self._refusals = refusals
         self._fail_stop = fail_stop
         self._target = 0
-        self._cut_count = 0
         self._wake = trio.Event()
 
     def begin(self, opened: Opened) -> None:
@@ -102,7 +100,6 @@ class Quorum:
     def shortened(self, end: int) -> None:
         """Note that the leader has cut the log at `end`: what was derived from later records goes, too. Raises
         StoreFailed."""
-        self._cut_count += 1
         self._target = min(self._target, end)
         self._log.scan_stop = min(self._log.scan_stop, end)
         reason = LogCut(f"the log was cut at {end}, where it differs from the leader's")
@@ -112,6 +109,16 @@ class Quorum:
             log.error("committed records were cut by the leader: they were not on a quorum", physical_offset=end)
             with self._fail_stop.during("cutting the end of the log"):
                 self._tail_cut.cut_derived(end)
+
+    def replaced(self, begin: int) -> None:
+        """Note that the leader has replaced the whole log by one whose first record lies at or behind `begin`: it had
+        nothing in common with this one. Raises StoreFailed."""
+        self._target = self._log.scan_stop = begin
+        self._marks.flushed.set_back(min(begin, self._marks.flushed.value), LogCut("the log was replaced"))
+        with self._fail_stop.during("replacing the log"):
+            self._tail_cut.cut_derived(begin)
+            for queue in self._contents.queues:
+                queue.correct_min_offset(self._log.min_offset)
 
     # -- leading ------------------------------------------------------------------------------------------------------
 

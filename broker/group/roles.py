@@ -92,7 +92,11 @@ class GroupRoles:
         self._store.quorum.committed(self._parts.made.ledger.end_of(index))
 
     def shortened(self, index: int) -> None:
-        self._store.quorum.shortened(self._parts.made.ledger.end_of(index))
+        ledger = self._parts.made.ledger
+        if index < 0:
+            self._store.quorum.replaced(ledger.begin_pos)
+        else:
+            self._store.quorum.shortened(ledger.end_of(index))
 
     def settled(self, ticket: object, code: int, index: int) -> None:
         """Puts wait for the committed end, and have a limit of their own."""
@@ -166,9 +170,9 @@ class GroupRoles:
             await self._master_tables.sync()
         self._master_tables.master_known(None)
         await self._take_office(member, term)
-        await self._load()
         use_role(self._parts.configuration, self._parts.group, is_master=True)
         self._store.change_settings(self._parts.configuration.store)
+        await self._load()
         self._registration.is_held = False
         log.info("this broker is the master of its group", term=term)
         async with trio.open_nursery() as nursery:

@@ -126,8 +126,8 @@ class Ledger:
         in no way."""
         if self._is_full and not self._broken:
             try:
-                left = self._data.file_size_bytes - self._end.pos % self._data.file_size_bytes
-                self._write_piece(self._end.pos, [bytes(min(left, 4096))])
+                file_size = self._data.file_size_bytes
+                self._write_piece(self._end.pos, [bytes(min(file_size - self._end.pos % file_size, 4096))])
                 recovery.write_units(self._index, self._end.index + 1, bytes(entry_format.UNIT_BYTES))
                 self._is_full = False
             except OSError as error:
@@ -157,13 +157,17 @@ class Ledger:
         pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
         return pos + size
 
+    @property
+    def begin_pos(self) -> int:
+        """The position of the first entry, which need not be the start of its file."""
+        return self.entry(self.begin_index).pos
+
     def begins_at(self, pos: int) -> bool:
         """Return whether an entry begins at this position."""
         file = self._data.find(pos)
         if file is None or pos + ENTRY_HEADER_BYTES > min(file.end, self._end.pos):
             return False
-        header = entry_format.read_header(file.pread(pos - file.start, ENTRY_HEADER_BYTES))
-        return header.is_sound(pos)
+        return entry_format.read_header(file.pread(pos - file.start, ENTRY_HEADER_BYTES)).is_sound(pos)
 
     # Writing.
 
@@ -360,18 +364,16 @@ class Ledger:
         self._syncs.ended(sync)
         self.sync_ended(sync.mark)
 
-    def sync_began(self) -> SyncMark:
-        """Note that a sync of everything that is written begins, by whatever means."""
+    def sync_began(self, instead_of: SyncMark | None = None) -> SyncMark:
+        """Note that a sync of everything that is written begins, by whatever means; one that did not begin is over."""
+        if instead_of is not None:
+            self._syncs.forget(instead_of)
         return self._syncs.mark(self._end.index)
 
     def sync_ended(self, mark: SyncMark) -> None:
         """Count a sync that has ended well."""
         self._syncs.forget(mark)
         self.synced_index = max(self.synced_index, mark.end_index)
-
-    def sync_dropped(self, mark: SyncMark) -> None:
-        """Forget a sync that did not begin."""
-        self._syncs.forget(mark)
 
     @property
     def noted_committed(self) -> int:

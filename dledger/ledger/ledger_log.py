@@ -141,9 +141,7 @@ class LedgerLog(StoreLog):
 
     def begin_sync(self) -> int:
         """See StoreLog."""
-        if self._syncing is not None:
-            self._ledger.sync_dropped(self._syncing)
-        self._syncing = self._ledger.sync_began()
+        self._syncing = self._ledger.sync_began(instead_of=self._syncing)
         return self.written_offset
 
     def end_sync(self, target: int) -> int:

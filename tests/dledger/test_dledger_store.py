@@ -10,6 +10,8 @@ import trio
 import trio.testing
 from store_support import WallClock, abandon, inline, message, small_settings
 
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import MessageWriter, WatchedPut
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.wire import codes
@@ -81,6 +83,15 @@ class MemberStore:
             found += map(body_of, records)
         return found
 
+    def first_offset(self) -> int:
+        return self.store.reading.min_offset("T", 0)
+
+    def bodies_from(self, queue_offset: int) -> list[bytes]:
+        found: list[bytes] = []
+        while records := self.store.reading.get_messages("T", 0, queue_offset + len(found), 100).records:
+            found += map(body_of, records)
+        return found
+
     def save_committed(self) -> None:
         self.ledger.save_checkpoint(self.ledger.end_index)
 
@@ -107,6 +118,45 @@ async def test_a_message_can_be_read_when_a_quorum_has_it_and_not_before(tmp_pat
     assert member.bodies() == [b"one"] and waits == [None]
     member.commit_all()
     assert member.bodies() == [b"one", b"two"]
+
+
+async def test_a_put_is_complete_when_a_quorum_has_it_although_others_of_its_commit_are_sooner(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    settings = small_settings(tmp_path, enable_dleger_commit_log=True)
+    writer = MessageWriter(Configuration(store=settings), member.store, lambda: None)
+    puts = [WatchedPut(lambda result: None) for _ in range(3)]
+    for put in puts:
+        writer.put_plain(message(), True, put)
+    member.store.commit()
+    member.commit_all(until=0)
+    assert not puts[1].is_finished and not puts[2].is_finished
+    member.commit_all()
+    assert [put.is_finished and put.result.is_ok for put in puts] == [True, True, True]
+
+
+async def test_a_log_that_the_leader_replaces_takes_what_was_derived_from_the_old_one(tmp_path: Path) -> None:
+    clock = WallClock(step_ms=1)
+    leader, member = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
+    for each, body in ((leader, b"right"), (member, b"wrong")):
+        await each.lead()
+        for _ in range(80):
+            each.put(body=body * 10)
+        each.commit_all()
+    leader.store.files.unlink(leader.log.detach_first().path)
+    for queue in leader.store.contents.queues:
+        queue.correct_min_offset(leader.log.min_offset)
+    member.leads = False
+    member.store.quorum.follow("n1 leads the group")
+    member.ledger.reset(leader.ledger.entry(leader.ledger.begin_index))
+    member.store.quorum.replaced(member.ledger.begin_pos)
+    member.copy_from(leader)
+    member.commit_all()
+    await member.dispatch()
+    found = [body for body in member.bodies_from(leader.first_offset()) if body]
+    assert found == leader.bodies_from(leader.first_offset()) and set(found) == {b"right" * 10}
+    await member.lead()
+    assert member.put().queue_offset == 80
 
 
 async def test_messages_that_the_group_does_not_take_give_back_their_queue_offsets(tmp_path: Path) -> None:
