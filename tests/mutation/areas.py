@@ -61,7 +61,7 @@ AREAS = {
          "store/**/progress.py", "tests/store/test_store_power_cuts.py", "tests/store/test_store_sigkill.py"),
     ),
     "long polling": Area(
-        ("broker/long_polling.py", "broker/processors/pull.py"),
+        ("broker/long_polling.py", "broker/delayed_pulls.py", "broker/processors/pull.py"),
         ("tests/broker/test_broker_long_polling.py", "tests/broker/test_broker_pull.py", *WHOLE_BROKER),
     ),
     "rebalance": Area(
