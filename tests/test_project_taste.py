@@ -52,7 +52,7 @@ OTHERS: dict[str, set[str]] = {
     "daemon": {"structlog", "trio", "yaml"},
     "remoting": {"structlog", "trio", "outcome"},
     "store": {"structlog", "trio", "crcmod", "outcome"},
-    "dledger": {"structlog", "trio"},
+    "dledger": {"structlog", "trio", "msgspec"},
     "monitoring": {"structlog", "trio", "h11"},
     "dashboard": {"structlog", "trio", "jinja2"},
     "namesrv": {"structlog", "trio"},

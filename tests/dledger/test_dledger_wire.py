@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from dledger_lab import GROUP, Lab, entry
 from golden_data import golden_lines
+from hypothesis import given
+from hypothesis import strategies as st
 
 from triomq.dledger.wire import bodies, codes
-from triomq.dledger.wire.bodies import PUSH_APPEND, PUSH_COMMIT, REQUESTS, RESPONSES, PushRequest
+from triomq.dledger.wire.bodies import PUSH_APPEND, PUSH_COMMIT, REQUESTS, RESPONSES, Entry, PushRequest
+from triomq.protocol.bodies import fastjson
 from triomq.protocol.errors import BodyError
 from triomq.protocol.frame import FrameDecoder
 
+_NUMBERS = st.integers(0, 1 << 30)
 NAMES = ("VOTE", "HEART_BEAT", "PUSH", "APPEND", "GET", "METADATA", "LEADERSHIP_TRANSFER")
 
 
@@ -125,3 +129,16 @@ def test_a_member_answers_a_push_with_the_members_that_rocketmq_sends() -> None:
     assert answer.encode() == b'{"beginIndex":0,"code":200,"count":0,"endIndex":0,"group":"lab","term":1}'
     assert lab.heart_beat(0).encode() == b'{"code":403,"term":1}'
     assert lab.heart_beat(1).encode() == b'{"code":200,"term":-1}'
+
+
+@given(
+    st.lists(
+        st.builds(Entry, body=st.binary(max_size=40), index=_NUMBERS, pos=_NUMBERS, size=_NUMBERS, term=_NUMBERS),
+        max_size=4,
+    ),
+    st.text(max_size=20),
+)
+def test_a_push_is_encoded_as_fastjson_encodes_it(entries: list[Entry], group: str) -> None:
+    request = PushRequest(batch=True, batch_entry=entries, group=group, type=PUSH_APPEND, count=len(entries))
+    assert request.encode() == fastjson.dumps(request)
+    assert PushRequest.decode(request.encode()) == request
