@@ -61,6 +61,11 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "kind": "string", "name": "string", "address": "string", "ok": "boolean", "milliseconds": "number",
         "error": "string?",
     },
+    "dledger members": {
+        "group": "string", "member": "string", "address": "string", "broker": "string?", "reachable": "boolean",
+        "role": "string?", "leader": "string?", "term": "integer?", "first": "integer?", "last": "integer?",
+        "committed": "integer?", "lag": "integer?",
+    },
     "check lag": CHECK,
     "check disk": CHECK,
     "check replication": CHECK,

@@ -83,6 +83,7 @@ VERBS: tuple[VerbRow, ...] = (
     ("health", "[KIND]", "Check that NameServers and brokers respond: broker, namesrv, or both; exits with 0 or 2", (
         ("address", "a", "HOST:PORT...", "only this broker"), ("quiet", "", "", "print nothing"),
     ), ""),
+    ("dledger members", "[GROUP]", "Show the members of DLedger groups; exits with 0, or 2 if one is away", (), ""),
     ("check lag", "[GROUP]", "Compare a backlog with thresholds; exits with 0, 1, 2, or 3 for unknown", (
         *_THRESHOLDS, ("seconds", "s", "", "measure time instead of messages"),
     ), ""),

@@ -14,7 +14,8 @@ ROOMS = ("broker", "daemon", "dashboard", "dledger", "monitoring", "namesrv", "r
 # Modules that run outside of a daemon: programs of one task, and what embeds a whole cluster.
 OUTSIDE = (
     *("broker/embedded/", "broker/quickstart.py", "broker/both_daemons.py", "store/__main__.py", "store/selftest/"),
-    *("dledger/__main__.py", "dledger/member/alone.py", "dledger/member/client.py"),
+    *("dledger/__main__.py", "dledger/member/alone.py", "dledger/member/client.py", "dledger/member/watching.py"),
+    "dledger/convert/",
 )
 KINDS = ("Snapshot", "Again", "Alone")
 

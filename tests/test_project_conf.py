@@ -10,6 +10,7 @@ import yaml
 
 import triomq
 from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
 from triomq.daemon.configuration import load_configuration
 from triomq.daemon.environment import read_environment
 from triomq.namesrv.config import bind_settings
@@ -19,6 +20,7 @@ from triomq.store.config import StoreSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 BROKER_FILES = sorted([ROOT / "conf/broker.conf", *ROOT.glob("conf/2m-*/*.properties")])
+MEMBER_FILES = sorted(ROOT.glob("conf/dledger/*.conf"))
 
 
 def uncommented(text: str) -> str:
@@ -36,6 +38,26 @@ def test_broker_files(path: Path, tmp_path: Path) -> None:
     layers.bind(ClientSettings)
     assert layers.unknown_keys() == {}
     assert (broker.broker_id > 0) == (store.broker_role.name == "SLAVE")
+
+
+def test_the_files_of_a_group_are_those_of_its_three_members(tmp_path: Path) -> None:
+    members = []
+    for path in MEMBER_FILES:
+        copy = tmp_path / path.name
+        copy.write_text(uncommented(path.read_text()))
+        configuration = Configuration.from_layers(load_configuration(read_environment({}), file=copy))
+        assert configuration.unknown == {}
+        group = configuration.group
+        assert group is not None
+        assert path.name == f"broker-{group.setup.self_id}.conf"
+        members.append((configuration, group))
+    assert [group.setup.self_id for _, group in members] == ["n0", "n1", "n2"]
+    assert len({(configuration.broker.broker_name, group.setup.group) for configuration, group in members}) == 1
+    assert len({tuple(group.setup.members.items()) for _, group in members}) == 1
+    ports = [port for configuration, _ in members for port in (configuration.server.listen_port + at for at in (0, -2))]
+    ports += [group.port for _, group in members]
+    assert len(set(ports)) == 9, "they run on one machine"
+    assert len({configuration.store.store_path_root_dir for configuration, _ in members}) == 3
 
 
 def test_the_namesrv_file(tmp_path: Path) -> None:
@@ -56,7 +78,8 @@ def test_the_acl_file_lets_nobody_in() -> None:
 def test_docker_compose() -> None:
     document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     services = document["services"]
-    assert set(services) == {"namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s"}
+    members = {f"dledger-n{number}" for number in range(3)}
+    assert set(services) == {"namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s", *members}
     for name in ("broker-a", "broker-b"):
         values = java_properties.parse(document["configs"][name]["content"])
         slave = java_properties.parse(document["configs"][f"{name}-s"]["content"])
@@ -70,6 +93,20 @@ def test_docker_compose() -> None:
         of_operators = [f"127.0.0.1:{one['metricsPort']}:{one['metricsPort']}" for one in (values, slave)]
         assert services[name]["ports"] == of_clients + of_operators
     assert services["namesrv"]["ports"] == ["9876:9876", "127.0.0.1:5556:5556"]
+
+
+def test_the_members_of_a_group_in_docker_compose_find_each_other() -> None:
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    for number in range(3):
+        name = f"dledger-n{number}"
+        values = java_properties.parse(document["configs"][name]["content"])
+        group = Configuration.from_values({key: value for key, value in values.items() if key != "brokerIP1"}).group
+        assert group is not None
+        assert group.setup.self_id == f"n{number}"
+        assert group.setup.members == {f"n{peer}": f"dledger-n{peer}:40911" for peer in range(3)}
+        service, port, metrics = document["services"][name], int(values["listenPort"]), values["metricsPort"]
+        assert service["profiles"] == ["dledger"]
+        assert service["ports"] == [f"{port}:{port}", f"{port - 2}:{port - 2}", f"127.0.0.1:{metrics}:{metrics}"]
 
 
 def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> None:

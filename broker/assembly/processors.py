@@ -13,6 +13,7 @@ from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
+from triomq.broker.group_values import group_values
 from triomq.broker.processors.acl import AclProcessor
 from triomq.broker.processors.client import ClientProcessor
 from triomq.broker.processors.consume_admin import ConsumeAdminProcessor
@@ -132,7 +133,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         tables.store_metrics,
         tables.pools,
         serving.delivery.progress,
-        (tables.latencies.values, serving.quotas.refusals.values),
+        (tables.latencies.values, serving.quotas.refusals.values, group_values(serving)),
     )
     return [
         QueueLockProcessor(tables.queue_locks),

@@ -13,6 +13,7 @@ import trio
 
 from triomq.broker.figures.parts import Parts
 from triomq.broker.figures.snapshot import Snapshot
+from triomq.dledger.rules.actions import Role
 from triomq.monitoring.exposition import Family, Sample, Samples, counter, gauge, histogram, labels, one
 from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -212,7 +213,7 @@ class OwnFigures:
     def _replication(self) -> Iterator[Family]:
         serving = self._parts.serving
         store, replication = serving.store, serving.replication
-        is_slave = serving.tables.configuration.store.broker_role is BrokerRole.SLAVE
+        is_slave = serving.tables.configuration.store.broker_role is BrokerRole.SLAVE and serving.group is None
         end = store.reading.max_physical_offset
         lag: dict[str, int] = {}
         for link in replication.log_server.links:
@@ -232,6 +233,22 @@ class OwnFigures:
                 "1 while this slave is connected to its master and has a log that agrees.",
                 one(int(follower.is_following and follower.agrees and follower.refused is None)),
             )
+        yield from self._group()
+
+    def _group(self) -> Iterator[Family]:
+        """Yield what a member of a DLedger group is and has."""
+        serving = self._parts.serving
+        member = serving.group.member if serving.group is not None else None
+        made = serving.tables.group.made if serving.tables.group is not None else None
+        if member is None or made is None:
+            return
+        roles = [(labels(role=role.value.lower()), int(role is member.role)) for role in Role]
+        yield gauge("triomq_dledger_role", "1 for the role of this member of a group.", roles)
+        yield gauge("triomq_dledger_leader_known", "1 if the member knows who leads.", one(int(bool(member.leader))))
+        yield gauge("triomq_dledger_term", "The member's term.", one(member.term))
+        yield gauge("triomq_dledger_begin_index", "The first entry of its ledger.", one(made.ledger.begin_index))
+        yield gauge("triomq_dledger_end_index", "The last entry of its ledger.", one(made.ledger.end_index))
+        yield gauge("triomq_dledger_committed_index", "The last entry that is committed.", one(member.committed))
 
     def _delays(self) -> Iterator[Family]:
         serving = self._parts.serving

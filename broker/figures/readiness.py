@@ -5,6 +5,8 @@ from __future__ import annotations
 import trio
 
 from triomq.broker.assembly.serving import Serving
+from triomq.dledger.member.group_member import GroupMember
+from triomq.dledger.rules.actions import Role
 from triomq.monitoring.health import Check
 from triomq.store.config import BrokerRole
 
@@ -40,7 +42,10 @@ class Readiness:
         return Check("registration", False, f"not registered within {limit:g} s at any of {addresses}")
 
     def replication(self) -> Check:
-        """A synchronous master has a slave that is near; a slave follows its master."""
+        """A synchronous master has a slave that is near; a slave follows its master. A member of a group knows
+        who leads, and a leader has taken office."""
+        if self._serving.group is not None:
+            return self._group(self._serving.group.member)
         replication, settings = self._serving.replication, self._serving.tables.configuration.store
         if settings.broker_role is BrokerRole.SYNC_MASTER:
             is_near = replication.log_server.is_near(self._serving.store.reading.max_physical_offset)
@@ -53,6 +58,14 @@ class Readiness:
             return Check("replication", False, refused)
         follows = replication.follower.is_following
         return Check("replication", follows, "follows the master" if follows else "not connected to the master")
+
+    def _group(self, member: GroupMember | None) -> Check:
+        if member is None or member.leader is None:
+            return Check("replication", False, "no member of the group leads, as far as this one knows")
+        if member.role is not Role.LEADER:
+            return Check("replication", True, f"follows {member.leader}, the leader of the group")
+        is_master = self._serving.tables.configuration.store.broker_role is BrokerRole.SYNC_MASTER
+        return Check("replication", is_master, "leads the group" if is_master else "is about to lead the group")
 
     def sends(self) -> Check:
         """startAcceptSendRequestTimeStamp has passed."""

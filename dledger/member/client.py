@@ -20,7 +20,10 @@ from triomq.dledger.wire.bodies import (
     MetadataResponse,
     Request,
     RequestOrResponse,
+    TransferRequest,
+    TransferResponse,
 )
+from triomq.protocol.bodies.base import replace
 from triomq.protocol.command import new_request
 from triomq.protocol.errors import BodyError
 from triomq.remoting.client import RemotingClient
@@ -29,17 +32,30 @@ from triomq.remoting.errors import RemotingError
 CALL_SECONDS = 3.0
 PAUSE_SECONDS = 0.2
 _CODES = {body: code for code, body in REQUESTS.items()}
+_TRANSFER_REASONS = {
+    codes.UNKNOWN_GROUP: "the members are of another group; --group is dLegerGroup",
+    codes.UNKNOWN_MEMBER: "it is not a member that follows the leader; name another member than the leader, as n1",
+    codes.NOT_LEADER: "the leader has changed meanwhile; try again",
+    codes.INCONSISTENT_TERM: "the leader has changed meanwhile; try again",
+    codes.INCONSISTENT_LEADER: "it follows another leader; see who leads with `members`, and try again",
+    codes.FALL_BEHIND_TOO_MUCH: "it lacks too many entries; wait until `members` shows a smaller lag",
+    codes.LEADER_TRANSFERRING: "the leader is handing over already; see who leads with `members`",
+    codes.TAKE_LEADERSHIP_FAILED: "it could not take over in time, or lost the vote; look at its log and try again",
+    codes.EXPIRED_TERM: "another member was elected meanwhile; see who leads with `members`",
+    codes.NETWORK_ERROR: "the leader cannot reach it; start it, or look at the network between both",
+}
 
 R = TypeVar("R", bound=RequestOrResponse)
 
 
 class GroupFailed(Exception):
     """The group did not do what was asked. `code` is DLedger's, None if nobody answered: then an append may have been
-    taken all the same."""
+    taken all the same. `term` is that of the member that refused, if it said one."""
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    def __init__(self, message: str, code: int | None = None, term: int = -1) -> None:
         super().__init__(message)
         self.code = code
+        self.term = term
 
 
 class GroupClient:
@@ -74,6 +90,23 @@ class GroupClient:
                 except GroupFailed:
                     await trio.sleep(PAUSE_SECONDS)
         raise GroupFailed(f"no member led {self._group} within {seconds:g} s")
+
+    async def transfer(self, to: str) -> None:
+        """Have the leader hand its leadership to a member. Raises GroupFailed, with a sentence that says what to do."""
+        leader = await self._find_leader()
+        request = TransferRequest(group=self._group, remote_id=leader, transfer_id=leader, transferee_id=to)
+        try:
+            try:
+                await self._leaders_answer(leader, request, TransferResponse)
+            except GroupFailed as error:
+                if error.code != codes.INCONSISTENT_TERM or error.term < 0:
+                    raise
+                request = replace(request, term=error.term)  # nothing else tells the term of a leader
+                await self._leaders_answer(leader, request, TransferResponse)
+        except GroupFailed as error:
+            reason = _TRANSFER_REASONS.get(error.code or 0)
+            raise GroupFailed(f"{to} does not lead: {reason or error}", error.code) from error
+        self._leader = None
 
     async def metadata(self, member: str) -> MetadataResponse:
         """Return what a member knows of the group. Raises GroupFailed."""
@@ -110,5 +143,5 @@ class GroupClient:
         except (RemotingError, BodyError) as error:
             raise GroupFailed(f"{member}: {error}") from error
         if answer.code != codes.SUCCESS:
-            raise GroupFailed(f"{member} answered with DLedger's code {answer.code}", answer.code)
+            raise GroupFailed(f"{member} answered with DLedger's code {answer.code}", answer.code, answer.term)
         return answer

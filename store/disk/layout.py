@@ -5,6 +5,7 @@
     <root>/consumequeue_ext/<topic>/<queueId>/<20 digits>
     <root>/index/<yyyyMMddHHmmssSSS>                     local creation time
     <root>/checkpoint   abort   lock   config/*.json
+    <root>/unfinished                                    ours: a conversion into the directory has not ended
     <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out (salvage.py)
     <root>/salvage/<20 digits>-<end>.tail                ours: ends of the log that a slave cut (tail_cut.py)
 """
@@ -22,7 +23,7 @@ class Layout:
     """The paths of one store, as text. Nothing here accesses a disk."""
 
     __slots__ = ("abort", "archive_mark", "checkpoint", "commit_logs", "config", "index", "lock", "queues",
-                 "queues_ext", "read_only_commit_logs", "root", "salvage")  # fmt: skip
+                 "queues_ext", "read_only_commit_logs", "root", "salvage", "unfinished")  # fmt: skip
 
     def __init__(self, settings: StoreSettings) -> None:
         root = settings.store_path_root_dir.rstrip("/") or "/"
@@ -37,6 +38,7 @@ class Layout:
         self.lock = f"{root}/lock"
         self.config = f"{root}/config"
         self.salvage = f"{root}/salvage"
+        self.unfinished = f"{root}/unfinished"
         self.archive_mark = f"{self.config}/archived.json"
 
     def queue(self, topic: str, queue_id: int) -> str:

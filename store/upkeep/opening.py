@@ -19,6 +19,7 @@ from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.json_config import JsonFile
+from triomq.store.errors import StoreRefused
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.dispatch import Dispatch
 from triomq.store.results import RecoveryReport
@@ -56,6 +57,11 @@ class Opening:
         """Load, recover, and mark the directory as in use. `report` is filled meanwhile. Raises StoreRefused, OSError.
         """
         contents = self._contents
+        if contents.files.exists(contents.paths.unfinished):
+            raise StoreRefused(
+                f"{contents.paths.unfinished}: a conversion into this directory has not ended; remove the directory, "
+                "convert again, and start then"
+            )
         was_clean = self._directory.was_clean
         contents.log.load()
         contents.queues.load(_LOAD_FILES)

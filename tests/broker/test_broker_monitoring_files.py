@@ -81,10 +81,18 @@ class Link:
     reported = 0
 
 
+async def _scraped_member(folder: Path) -> Scrape:
+    """Return the scrape of a broker that is a member of a DLedger group."""
+    group = {"enableDLegerCommitLog": "true", "dLegerGroup": "G", "dLegerSelfId": "n0"}
+    async with watched(folder, dLegerPeers=f"n0-127.0.0.1:{free_port()}", **group) as member:
+        return await member.scrape()
+
+
 async def scraped(folder: Path) -> dict[str, set[str]]:
     """Return metric -> labels, of a broker that has met everything that is counted, and of a NameServer."""
     home = folder / "home"
     (home / "conf").mkdir(parents=True)
+    (folder / "member").mkdir()
     (home / "conf" / "plain_acl.yml").write_text("globalWhiteRemoteAddresses:\n- 127.0.0.1\naccounts: []\n")
     port = free_port()
     namesrv = ServerSettings(listen_port=0, bind_address="127.0.0.1", metrics_port=port)
@@ -111,6 +119,7 @@ async def scraped(folder: Path) -> dict[str, set[str]]:
             serving.replication.log_server._peers[peer] = None
             scrape = await it.scrape()
             scrapes = [scrape, Scrape((await trio.to_thread.run_sync(fetch, port, "/metrics"))[2])]
+            scrapes.append(await _scraped_member(folder / "member"))
             del serving.replication.log_server._peers[peer]
         nursery.cancel_scope.cancel()
     found: dict[str, set[str]] = {}

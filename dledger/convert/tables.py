@@ -1,0 +1,73 @@
+"""What a conversion takes over beside the log: the tables of the broker, and where its empty queues end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from triomq.protocol.system_topics import LMQ_PREFIX
+from triomq.store.config import StoreSettings
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.offline import ReadOnlyFiles
+
+_OPEN_FILES: Final = 64
+_ABOUT_THE_LOG: Final = ("archived.json", "copied.json")
+"""Tables of physical offsets: how far an archive is, and which part of the log came from a master."""
+
+
+def copy_tables(files: Files, source: str, target: str) -> None:
+    """Copy the tables of a broker, and bring them to disk. Raises OSError."""
+    files.make_lasting_directories(target)
+    for name in files.list_directory(source):
+        if Path(source, name).is_file() and not name.startswith(_ABOUT_THE_LOG):
+            data = files.read_file(f"{source}/{name}")
+            fd = files.create(f"{target}/{name}", len(data))
+            try:
+                files.pwrite(fd, data, 0)
+                files.datasync(fd)
+            finally:
+                files.close(fd)
+    files.sync_directory(target)
+
+
+def queue_ends(settings: StoreSettings) -> dict[tuple[str, int], int]:
+    """Return (topic, queue id) -> next queue offset, of every queue that has had a message. Reads only."""
+    files = ReadOnlyFiles()
+    paths, pool = Layout(settings), OpenFiles(files, _OPEN_FILES)
+    size = (settings.mapped_file_size_consume_queue_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
+    ends: dict[tuple[str, int], int] = {}
+    for topic in files.list_directory(paths.queues):
+        for name in files.list_directory(f"{paths.queues}/{topic}"):
+            if name.isascii() and name.isdigit():
+                queue = ConsumeQueue(pool, paths.queue(topic, int(name)), size, topic, int(name))
+                queue.peek()
+                if queue.end:
+                    ends[topic, int(name)] = queue.end
+    pool.close_all()
+    return ends
+
+
+def keep_ends(settings: StoreSettings, files: Files, ends: dict[tuple[str, int], int]) -> None:
+    """Make queues without messages, each with the next queue offset that it had. Light queues, whose messages are those
+    of other queues, are left to the recovery. Raises OSError."""
+    pool = OpenFiles(files, _OPEN_FILES)
+    ext_bytes = settings.mapped_file_size_consume_queue_ext_bytes if settings.enable_consume_queue_ext else 0
+    queues = QueueTable(pool, files, Layout(settings), settings.mapped_file_size_consume_queue_bytes, ext_bytes)
+    try:
+        for (topic, queue_id), end in ends.items():
+            if topic.startswith(LMQ_PREFIX):
+                continue
+            queue = queues.get(topic, queue_id)
+            files.make_lasting_directories(Layout(settings).queue(topic, queue_id))
+            queue.fill(end - 1)  # in two steps, so that there is an entry, which keeps the place
+            queue.fill(end)
+            queue.write(set())
+            for file in queue.sequence.files:
+                files.datasync(file.fd())
+            files.sync_directory(Layout(settings).queue(topic, queue_id))
+    finally:
+        pool.close_all()

@@ -1,0 +1,32 @@
+"""mqadmin dledger members, against a group of one member and against brokers without a group."""
+
+from __future__ import annotations
+
+import pytest
+from free_ports import free_port
+from verb_calls import SETTINGS, items, lines
+
+from triomq.admin.__main__ import main
+from triomq.testing import LocalCluster
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_the_members_of_a_group_are_shown_also_those_that_are_away(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    group = {"enableDLegerCommitLog": "true", "dLegerGroup": "G", "dLegerSelfId": "n0", "dLegerPeers": f"n0-{address}"}
+    with LocalCluster(settings={**SETTINGS, **group}) as cluster:
+        monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
+        [found] = items(["dledger", "members"], capsys)
+        assert (found["group"], found["member"], found["address"]) == ("G", "n0", address)
+        assert (found["reachable"], found["role"], found["leader"], found["lag"]) == (True, "leader", "n0", 0)
+        titles = lines(["dledger", "members", "G"], capsys)[0].split()
+        assert titles[:5] == ["GROUP", "MEMBER", "ADDRESS", "BROKER", "REACHABLE"]
+        assert main(["dledger", "members", "nosuch"]) == 3
+
+
+@pytest.mark.usefixtures("at_cluster")
+def test_without_groups_nothing_is_shown(capsys: Capture) -> None:
+    assert items(["dledger", "members"], capsys) == []

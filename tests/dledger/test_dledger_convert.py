@@ -1,0 +1,398 @@
+"""Converting a plain log to the ledger of a member, and back: what stays, what moves, and what a killed one leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_support import WallClock, abandon, inline, message, small_settings
+
+from triomq.broker.transaction_records import replacement_in
+from triomq.dledger.convert.conversion import Report, to_ledger, to_plain
+from triomq.dledger.convert.half_places import HalfPlaces
+from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.ledger.ledger_log import LedgerLog
+from triomq.dledger.wire import codes
+from triomq.protocol import properties, sys_flag
+from triomq.protocol.record import read_fields
+from triomq.protocol.system_topics import TRANS_HALF_TOPIC
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.errors import StoreError, StoreLocked, StoreRefused
+from triomq.store.message_store import MessageStore
+from triomq.store.upkeep.progress import Silence
+
+FOREVER = 1 << 62
+
+
+class Member:
+    """The store of a member that leads its group alone."""
+
+    def __init__(self, root: Path) -> None:
+        self.ledger: Ledger
+
+        def make_log(pool: OpenFiles, paths: Layout, file_size_bytes: int) -> LedgerLog:
+            self.ledger = Ledger(pool.files, f"{root}/dledger-n0", file_size_bytes, pool=pool)
+            made = LedgerLog(self.ledger)
+            made.propose = self._propose
+            return made
+
+        self.store = MessageStore(small_settings(root), now_ms=WallClock(step_ms=1), offload=inline, make_log=make_log)
+
+    def _propose(self, ticket: object, write: Callable[[int], None]) -> int:
+        write(2)
+        return codes.SUCCESS
+
+    async def lead(self) -> None:
+        await self.store.load()
+        await self.store.quorum.prepare_to_lead()
+        self.store.quorum.lead()
+        self.store.quorum.accept()
+
+    def commit(self) -> None:
+        self.store.commit()
+        self.store.quorum.committed(self.ledger.end_of(self.ledger.end_index))
+
+    async def close(self, committed: int | None = None) -> None:
+        self.ledger.save_checkpoint(self.ledger.end_index if committed is None else committed)
+        await self.store.close()
+
+
+async def plain_store(root: Path, **changes: Any) -> MessageStore:
+    store = MessageStore(small_settings(root, **changes), now_ms=WallClock(step_ms=1), offload=inline)
+    await store.load()
+    return store
+
+
+async def filled(root: Path) -> None:
+    """Make a plain store of several files: two queues, keys, long and short messages, tables of its broker."""
+    store = await plain_store(root)
+    for number in range(120):
+        body = b"%d" % number * (1 + number % 40)
+        store.append(message(queue_id=number % 2, body=body, keys=f"k{number}", uniq_key=f"U{number}", tags="a"))
+    store.commit()
+    await store.close()
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@G":{0:40,1:7}}}')
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{"T":{}}}')
+    (root / "config" / "copied.json").write_text("{}")
+
+
+def messages(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[dict[str, Any]]:
+    """Return everything of each message but where it lies."""
+    found: list[dict[str, Any]] = []
+    at = store.reading.min_offset(topic, queue_id)
+    while records := store.reading.get_messages(topic, queue_id, at, 100).records:
+        for data in records:
+            fields = read_fields(data, 0, len(data))
+            values = {name: getattr(fields, name) for name in fields.__slots__}
+            del values["physical_offset"]
+            found.append({**values, "body": data[fields.body_at : fields.body_at + fields.body_length]})
+        at += len(records)
+    return found
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+async def convert(make: Any, source: Path, target: Path, files: Files | None = None) -> Report:
+    report = await make(small_settings(source), str(target), "n0", Silence(), files)
+    assert isinstance(report, Report)
+    return report
+
+
+async def test_a_round_trip_keeps_messages_queue_offsets_keys_and_tables(tmp_path: Path) -> None:
+    plain, ledger, back = tmp_path / "plain", tmp_path / "ledger", tmp_path / "back"
+    await filled(plain)
+    before = files_of(plain)
+    report = await convert(to_ledger, plain, ledger)
+    assert (report.records, report.queues, report.left_out) == (120, 2, [])
+    assert files_of(plain) == before, "the source stays as it was"
+    member = Member(ledger)
+    await member.lead()
+    converted = [messages(member.store, "T", queue_id) for queue_id in (0, 1)]
+    assert all(len(found) == 60 for found in converted)
+    assert [found["queue_offset"] for found in converted[0]] == list(range(60))
+    assert member.store.reading.offsets_by_key("T", "k77", 10, 0, FOREVER)
+    await member.close()
+    await convert(to_plain, ledger, back)
+    original, again = await plain_store(plain), await plain_store(back)
+    for queue_id in (0, 1):
+        assert messages(original, "T", queue_id) == messages(again, "T", queue_id) == converted[queue_id]
+    for number in range(120):
+        for key in (f"k{number}", f"U{number}"):
+            found = again.reading.offsets_by_key("T", key, 10, 0, FOREVER)
+            assert found == original.reading.offsets_by_key("T", key, 10, 0, FOREVER), "the same bytes, the same places"
+            assert len(found) == 1
+    assert again.append(message()).queue_offset == 60
+    offsets = (plain / "config" / "consumerOffset.json").read_bytes()
+    assert (back / "config" / "consumerOffset.json").read_bytes() == offsets
+    assert not (ledger / "config" / "copied.json").exists(), "it speaks of physical offsets"
+
+
+async def test_two_conversions_of_one_log_make_the_same_bytes(tmp_path: Path) -> None:
+    await filled(tmp_path / "plain")
+    for name in ("a", "b"):
+        await convert(to_ledger, tmp_path / "plain", tmp_path / name)
+    assert files_of(tmp_path / "a" / "dledger-n0") == files_of(tmp_path / "b" / "dledger-n0")
+
+
+async def test_a_converted_member_gives_out_the_next_queue_offsets(tmp_path: Path) -> None:
+    await filled(tmp_path / "plain")
+    await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    member = Member(tmp_path / "ledger")
+    await member.lead()
+    result = member.store.append(message(body=b"new"))
+    member.commit()
+    assert result.queue_offset == 60
+    assert messages(member.store)[-1]["body"] == b"new"
+
+
+async def test_log_files_keep_the_age_of_their_messages(tmp_path: Path) -> None:
+    await filled(tmp_path / "plain")
+    await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    first = sorted((tmp_path / "ledger" / "dledger-n0" / "data").iterdir())[0]
+    assert abs(first.stat().st_mtime - 1_700_000_000) < 10, "retention goes by it"
+
+
+async def test_queues_whose_messages_are_gone_keep_their_next_queue_offset(tmp_path: Path) -> None:
+    store = await plain_store(tmp_path / "plain")
+    for number in range(30):
+        store.append(message("Old", body=b"x" * 100))
+        if number < 3:
+            store.append(message("Rare", body=b"x" * 100))
+    while store.contents.log.next_offset < 3 * 4096:
+        store.append(message("T", body=b"y" * 100))
+    store.append(message("Rare", body=b"late"))
+    store.commit()
+    gone = 0
+    while store.contents.log.min_offset < 8192:
+        store.files.unlink(store.contents.log.detach_first().path)
+        gone += 1
+    await store.close()
+    assert gone == 2
+    await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    member = Member(tmp_path / "ledger")
+    await member.lead()
+    reading = member.store.reading
+    assert reading.max_offset("Old", 0) == 30 and messages(member.store, "Old") == []
+    assert [found["body"] for found in messages(member.store, "Rare")] == [b"late"]
+    assert reading.max_offset("Rare", 0) == 4
+    assert member.store.append(message("Old")).queue_offset == 30
+    member.commit()
+    abandon(member.store)
+    again = Member(tmp_path / "ledger")
+    again.ledger = member.ledger
+    await again.lead()
+    assert again.store.append(message("Old")).queue_offset == 31
+    member.ledger.close()
+
+
+async def test_only_what_the_member_knew_to_be_committed_is_converted(tmp_path: Path) -> None:
+    member = Member(tmp_path / "ledger")
+    await member.lead()
+    for number in range(40):
+        member.store.append(message(body=b"%d" % number))
+    member.store.commit()
+    member.store.quorum.committed(member.ledger.end_of(29))
+    await member.close(committed=29)
+    report = await convert(to_plain, tmp_path / "ledger", tmp_path / "plain")
+    assert report.records == 30
+    assert "10 entries behind index 29" in report.left_out[0]
+    store = await plain_store(tmp_path / "plain")
+    assert [found["body"] for found in messages(store)] == [b"%d" % number for number in range(30)]
+
+
+async def test_the_record_that_opens_a_term_is_left_out(tmp_path: Path) -> None:
+    member = Member(tmp_path / "ledger")
+    await member.lead()
+    member.store.append(message(body=b"one"))
+    member.commit()
+    member.ledger.append_opening(2, 1_700_000_000_000, b"\0" * 8)
+    member.commit()
+    await member.close()
+    report = await convert(to_plain, tmp_path / "ledger", tmp_path / "plain")
+    assert (report.records, report.left_out) == (1, [])
+
+
+def half(uniq_key: str, replaces: int | None = None) -> Any:
+    table = {"REAL_TOPIC": "T", "REAL_QID": "0", "UNIQ_KEY": uniq_key}
+    if replaces is not None:
+        table = {"TRAN_REPLACES_OFFSET": str(replaces), **table, "TRANSACTION_CHECK_TIMES": "1"}
+    return message(TRANS_HALF_TOPIC, uniq_key=uniq_key, properties=properties.encode(table))
+
+
+async def test_records_name_half_messages_where_they_are_now(tmp_path: Path) -> None:
+    """A copy names the half message that it replaces, a committed message its own, also when the digits grow."""
+    store = await plain_store(tmp_path / "plain")
+    first = store.append(half("U1"))
+    for _ in range(4):
+        store.append(message(body=b"x" * 60))
+    second = store.append(half("U2"))
+    assert second.physical_offset < 1000
+    copy = store.append(half("U2", replaces=second.physical_offset))
+    commit = sys_flag.TRANSACTION_COMMIT
+    for at in (first.physical_offset, copy.physical_offset, 77):
+        store.append(message("Real", sys_flag=commit, prepared_transaction_offset=at, uniq_key="U1"))
+    store.commit()
+    await store.close()
+    await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    member = Member(tmp_path / "ledger")
+    await member.lead()
+    reading = member.store.reading
+
+    def records(topic: str) -> list[bytes]:
+        return [bytes(data) for data in reading.get_messages(topic, 0, 0, 10).records]
+
+    halves = records(TRANS_HALF_TOPIC)
+    places = [read_fields(data, 0, len(data)).physical_offset for data in halves]
+    assert places[1] >= 1000, "one digit more"
+    replaced = replacement_in(halves[2])
+    assert replaced is not None and replaced.physical_offset == places[1] and replaced.uniq_key == "U2"
+    text = properties.parse_bytes(read_fields(halves[2], 0, len(halves[2])).properties)
+    assert list(text) == ["TRAN_REPLACES_OFFSET", "REAL_TOPIC", "REAL_QID", "UNIQ_KEY", "TRANSACTION_CHECK_TIMES"]
+    named = [replacement_in(data) for data in records("Real")]
+    assert [found.physical_offset for found in named if found] == [places[0], places[2], 0]
+    await member.close()
+    await convert(to_plain, tmp_path / "ledger", tmp_path / "back")
+    original, back = await plain_store(tmp_path / "plain"), await plain_store(tmp_path / "back")
+    for topic in ("T", TRANS_HALF_TOPIC):
+        assert messages(original, topic) == messages(back, topic)
+
+
+def test_places_of_half_messages_are_found_in_memory_and_in_the_file(tmp_path: Path) -> None:
+    places = HalfPlaces(Files(), f"{tmp_path}/halves", in_memory=8)
+    for number in range(100):
+        places.add(number * 10, number * 11)
+    assert [places.find(number * 10) for number in range(100)] == [number * 11 for number in range(100)]
+    assert [places.find(at) for at in (5, 95, 791, 979, 991, 5000)] == [None] * 6
+    places.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+class Ending(Files):
+    """Files of a process that ends at its `last` change."""
+
+    def __init__(self, last: int) -> None:
+        self._left = last
+
+    @property
+    def has_ended(self) -> bool:
+        return self._left <= 0
+
+    def _change(self) -> None:
+        if self.has_ended:
+            raise Killed
+        self._left -= 1
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
+        self._change()
+        super().pwrite(fd, data, at)
+
+    def create(self, path: str, size_bytes: int) -> int:
+        self._change()
+        return super().create(path, size_bytes)
+
+    def rename(self, source: str, target: str) -> None:
+        self._change()
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._change()
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("make", [to_ledger, to_plain])
+async def test_a_target_is_refused_until_its_log_and_tables_are_whole(tmp_path: Path, make: Any) -> None:
+    await filled(tmp_path / "plain")
+    await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    source = tmp_path / ("plain" if make is to_ledger else "ledger")
+    refused = started = last = 0
+    is_done = False
+    while not is_done:
+        target = tmp_path / f"target-{last}"
+        files = Ending(last)
+        try:
+            await convert(make, source, target, files)
+            is_done = True
+        except Killed:
+            pass
+        store = Member(target).store if make is to_ledger else None
+        if target.exists() and any(target.iterdir()):
+            try:
+                if store is None:
+                    store = await plain_store(target)
+                else:
+                    await store.load()
+            except StoreRefused as error:
+                assert "has not ended" in str(error)
+                with pytest.raises(StoreRefused, match="not empty"):
+                    await convert(make, source, target)
+                refused += 1
+            else:
+                assert [len(messages(store, "T", queue_id)) for queue_id in (0, 1)] == [60, 60]
+                started += 1
+                abandon(store)
+        last += 1 if last < 20 else 3
+    assert refused > 10 and started > 5
+
+
+async def test_what_cannot_be_a_source_or_a_target_is_refused(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    await filled(plain)
+    used = tmp_path / "used"
+    used.mkdir()
+    (used / "something").touch()
+    for make, source, target, reason in (
+        (to_ledger, plain, used, "not empty"),
+        (to_ledger, plain, plain / "inside", "in the source"),
+        (to_ledger, used, tmp_path / "new", "does not exist"),
+        (to_plain, plain, tmp_path / "new", "does not exist"),
+        (to_plain, tmp_path / "nowhere", tmp_path / "new", "does not exist"),
+    ):
+        with pytest.raises(StoreRefused, match=reason):
+            await convert(make, source, target)
+        assert not (tmp_path / "new").exists()
+    running = await plain_store(plain)
+    with pytest.raises(StoreLocked):
+        await convert(to_ledger, plain, tmp_path / "new")
+    await running.close()
+
+
+async def test_a_ledger_that_is_damaged_in_front_of_its_committed_end_is_named(tmp_path: Path) -> None:
+    await filled(tmp_path / "plain")
+    await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    with (tmp_path / "ledger" / "dledger-n0" / "data" / f"{0:020d}").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff" * 200)
+    with pytest.raises(StoreError, match="no entry 6 can be read"):
+        await convert(to_plain, tmp_path / "ledger", tmp_path / "new")
+
+
+async def test_a_damaged_record_of_a_plain_log_is_left_out_and_said(tmp_path: Path) -> None:
+    await filled(tmp_path / "plain")
+    with (tmp_path / "plain" / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff" * 20)
+    report = await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    assert report.records == 119 and "damaged from" in report.left_out[0]
+
+
+async def test_a_message_that_is_too_long_for_a_ledger_ends_the_conversion(tmp_path: Path) -> None:
+    size = 8 << 20
+    settings = small_settings(tmp_path / "plain", mapped_file_size_commit_log_bytes=size, max_message_size_bytes=size)
+    store = MessageStore(settings, now_ms=WallClock(step_ms=1), offload=inline)
+    await store.load()
+    store.append(message(body=b"x" * 4_300_000))
+    store.commit()
+    await store.close()
+    with pytest.raises(StoreRefused, match="more than an entry"):
+        await to_ledger(settings, str(tmp_path / "ledger"), "n0", Silence())
