@@ -37,6 +37,7 @@ from triomq.client.instance.client import Client
 from triomq.client.produce.failures import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Failures, stored_nothing
 from triomq.client.produce.in_flight import InFlight
 from triomq.protocol import sys_flag
+from triomq.protocol.codes import ResponseCode
 from triomq.protocol.message import Message
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
@@ -178,6 +179,8 @@ class Sender:
                 if error.code not in RETRIED_SENDS:
                     raise
                 failures.add(queue.broker_name, error)
+                if error.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # it may be a slave by now
+                    route = await self._route_after_failure(outgoing.topic, route, deadline)
                 continue
             except MQClientError as error:
                 failures.add(queue.broker_name, error)

@@ -67,6 +67,19 @@ async def test_a_failed_send_goes_to_another_broker(
     assert (one.ext_fields or {})["i"] == (other.ext_fields or {})["i"]
 
 
+async def test_a_master_that_has_become_a_slave_is_left_at_once(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    former, new = cluster.brokers["a"], cluster.replica("a")
+    del cluster.brokers["b"]
+    async with Producer("P", name_server=NAME_SERVER) as producer:
+        await producer.send(Message("T", b"m"))
+        former.will(SEND, *[refuse(ResponseCode.SERVICE_NOT_AVAILABLE)] * 9)
+        former.advertised, new.advertised = new.advertised, former.advertised
+        began = trio.current_time()
+        await producer.send(Message("T", b"m"))
+        assert trio.current_time() - began < 1
+    assert [len(broker.of(SEND)) for broker in (former, new)] == [2, 1]
+
+
 async def test_after_all_attempts_the_error_tells_each(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     for broker in cluster.brokers.values():
         broker.will(SEND, *[refuse(ResponseCode.SYSTEM_ERROR, f"{broker.name} is ill")] * 3)

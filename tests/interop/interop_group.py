@@ -23,6 +23,7 @@ from interop_processes import Child
 
 from triomq import LitePullConsumer, Message, Producer
 from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.dledger.wire.bodies import TransferRequest, TransferResponse
 from triomq.remoting.client import open_client
@@ -127,10 +128,13 @@ class Group:
         self._namesrv.kill()
         self._starter.shutdown()
 
+    def ledger_directory(self, member: str) -> str:
+        return f"{self.directory}/{member}/store/dledger-{member}"
+
     @contextmanager
     def ledger(self, member: str) -> Iterator[Ledger]:
         """Open the ledger of a member that does not run."""
-        ledger = Ledger(Files(), f"{self.directory}/{member}/store/dledger-{member}", FILE_BYTES)
+        ledger = Ledger(Files(), self.ledger_directory(member), FILE_BYTES)
         ledger.open()
         try:
             yield ledger
@@ -245,8 +249,8 @@ class Observer:
             return error.code or -1
 
     async def _term_of(self, leader: str) -> int:
-        with (self._group.directory / leader / "store" / f"dledger-{leader}" / "currterm").open() as file:
-            return int(file.readline().partition("=")[2])
+        term, _ = TermFiles(Files(), self._group.ledger_directory(leader)).load_term()
+        return term
 
 
 @asynccontextmanager
