@@ -32,14 +32,17 @@ class _Look:
 
 
 class _Round:
-    """One request for votes to all peers. `results` has one for each peer that answered."""
+    """One request for votes to all peers. `results` has one for each peer that answered. `repeats_at`: when the request
+    is repeated in the same term, once the round is over; `repeats_until`: not later than that."""
 
-    __slots__ = ("ends_at", "number", "open", "results", "term")
+    __slots__ = ("ends_at", "number", "open", "repeats_at", "repeats_until", "results", "term")
 
-    def __init__(self, term: int, number: int, ends_at: int) -> None:
+    def __init__(self, term: int, number: int, ends_at: int, repeats_until: int) -> None:
         self.term = term
         self.number = number
         self.ends_at = ends_at
+        self.repeats_at = NEVER
+        self.repeats_until = repeats_until
         self.open = 0
         self.results: dict[str, str] = {}
 
@@ -82,14 +85,17 @@ class Election:
         if self._core.role is not Role.CANDIDATE:
             return NEVER
         if self._round is not None:
-            return self._round.ends_at
+            return min(self._round.ends_at, self._round.repeats_at)
         return self._look.ends_at if self._look is not None else self._next_at
 
     def tick(self, now: int) -> None:
         if self._core.role is not Role.CANDIDATE or now < self.wake_at():
             return
         if self._round is not None:
-            self._end_round(self._round, now)
+            if now >= self._round.repeats_at:
+                self._ask(now, self._round)
+            else:
+                self._end_round(self._round, now)
         elif self._look is not None:
             self.begin(self.random_wait(), now)
         else:
@@ -127,13 +133,17 @@ class Election:
     def campaign(self, now: int) -> None:
         """Ask for votes in the next term, without a look round."""
         self._core.raise_term(self._core.term + 1, self._core.self_id)
-        self._ask(1, now)
+        self._ask(now)
 
-    def _ask(self, number: int, now: int) -> None:
+    def _ask(self, now: int, before: _Round | None = None) -> None:
+        """Begin a round; `before` is that of which it is a repetition."""
         core = self._core
         self._look = None
-        ends_at = now + core.timing.vote_round_ms + core.draw(0, core.timing.vote_wait_high_ms)
-        asked = self._round = _Round(core.term, number, ends_at)
+        timing = core.timing
+        ends_at = now + timing.vote_round_ms + core.draw(0, timing.vote_wait_high_ms)
+        number = before.number + 1 if before is not None else 1
+        until = before.repeats_until if before is not None else now + timing.vote_round_ms + timing.vote_wait_high_ms
+        asked = self._round = _Round(core.term, number, ends_at, until)
         asked.results[core.self_id] = codes.ACCEPT
         asked.open = len(core.peers)
         for peer in core.peers:
@@ -173,11 +183,17 @@ class Election:
         return True
 
     def _end_round(self, asked: _Round, now: int) -> None:
-        """Decide what follows a round without a result."""
+        """Decide what follows a round without a result.
+
+        Members that are about to raise their term are asked again in this one. RocketMQ's may need three seconds for
+        that: while they wait for votes themselves, and one of the members they asked is silent."""
         core = self._core
         ready_soon = asked.count(codes.ACCEPT, codes.REJECT_TERM_NOT_READY) >= core.quorum
         if ready_soon and asked.number < core.timing.max_immediate_rounds:
-            self._ask(asked.number + 1, now)
+            self._ask(now, asked)
+            return
+        if ready_soon and now < asked.repeats_until:
+            asked.repeats_at = min(asked.repeats_at, now + core.timing.vote_repeat_ms)
             return
         longer = asked.count(*_LONGER_LOG)
         answered = len(asked.results) - asked.count(codes.VOTE_UNKNOWN)

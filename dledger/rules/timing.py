@@ -46,6 +46,8 @@ class Timing:
     max_batch_entries: int = 1024
     max_immediate_rounds: int = 20
     """Vote rounds in a row without a wait, for peers that are about to raise their term."""
+    vote_repeat_ms: int = 50
+    """The wait before each further round."""
 
 
 DEFAULT = Timing()

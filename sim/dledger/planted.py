@@ -97,7 +97,7 @@ def _leads_its_term_again(original: Any) -> Any:
 
     def campaign(self: Election, now: int) -> None:
         if self._core.term > 0 and self._core.vote == self._core.self_id:
-            self._ask(1, now)
+            self._ask(now)
         else:
             original(self, now)
 

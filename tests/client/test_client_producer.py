@@ -67,7 +67,7 @@ async def test_a_failed_send_goes_to_another_broker(
     assert (one.ext_fields or {})["i"] == (other.ext_fields or {})["i"]
 
 
-async def test_a_master_that_has_become_a_slave_is_left_at_once(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+async def test_a_master_that_is_a_slave_now_is_left_at_once(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     former, new = cluster.brokers["a"], cluster.replica("a")
     del cluster.brokers["b"]
     async with Producer("P", name_server=NAME_SERVER) as producer:

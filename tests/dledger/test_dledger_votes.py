@@ -288,6 +288,40 @@ def test_a_candidate_asks_again_at_once_although_another_member_is_silent() -> N
     assert lab.member.role is Role.LEADER
 
 
+def test_a_candidate_keeps_its_term_while_a_member_waits_for_votes_of_its_own() -> None:
+    """RocketMQ's raises its term after its own round, three seconds when one of those it asked is silent. A candidate
+    that asks in ever larger terms meanwhile finds it ready by chance only."""
+    lab = Lab()
+    lab.turn(1000)
+    for call in lab.calls(MetadataRequest):
+        lab.answer(call, MetadataResponse(group=GROUP))
+    began, term = lab.now, lab.member.term
+    while lab.now < began + DEFAULT.vote_round_ms + 900:
+        for call in lab.calls(VoteRequest, "n1"):
+            lab.answer(call, VoteResponse(vote_result=codes.REJECT_TERM_NOT_READY))
+        lab.turn(10)
+    lab.turn(DEFAULT.vote_repeat_ms)
+    assert lab.member.term == term
+    lab.answer(lab.calls(VoteRequest, "n1")[-1], VoteResponse(vote_result=codes.ACCEPT))
+    assert lab.member.role is Role.LEADER
+    assert len(lab.calls(VoteRequest, "n2")) < 100
+
+
+def test_a_candidate_does_not_repeat_its_question_for_ever() -> None:
+    lab = Lab()
+    lab.turn(1000)
+    for call in lab.calls(MetadataRequest):
+        lab.answer(call, MetadataResponse(group=GROUP))
+    term = lab.member.term
+    for _ in range(600):
+        for call in lab.calls(MetadataRequest):
+            lab.answer(call, MetadataResponse(group=GROUP))
+        for call in lab.calls(VoteRequest, "n1"):
+            lab.answer(call, VoteResponse(vote_result=codes.REJECT_TERM_NOT_READY))
+        lab.turn(10)
+    assert lab.member.term == term + 1
+
+
 def test_a_group_with_fast_elections_notices_a_silent_leader_within_a_second() -> None:
     lab = Lab(timing=FAST)
     lab.follow(1)

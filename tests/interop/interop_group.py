@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 from free_ports import free_port
@@ -102,6 +102,11 @@ class Group:
     @property
     def running(self) -> list[str]:
         return list(self._daemons)
+
+    async def exchange_soon(self, member: str) -> None:
+        """Start a member that does not run, on its directory, as one of the other kind."""
+        self.kinds[member] = "triomq" if self.kinds[member] == "apache" else "apache"
+        await self.start_soon(member)
 
     def kill(self, member: str) -> None:
         self._daemons.pop(member).kill()
@@ -248,6 +253,13 @@ class Observer:
         except GroupFailed as error:
             return error.code or -1
 
+    async def make_lead(self, to: str, seconds: float = 40) -> None:
+        """Let a member lead; the leader may refuse for a while, because that member has just started."""
+        with trio.fail_after(seconds):
+            while (leader := await self.leader()) != to:
+                if await self.transfer(leader, to) != 200:
+                    await trio.sleep(0.2)
+
     async def _term_of(self, leader: str) -> int:
         term, _ = TermFiles(Files(), self._group.ledger_directory(leader)).load_term()
         return term
@@ -295,3 +307,31 @@ async def check_equal(group: Group) -> None:
         shortest = min(len(data[first]), len(data[member]))
         assert data[member][:shortest] == data[first][:shortest], f"{member} and {first} differ"
 
+
+# What happens to a leader, which is over when another one leads.
+
+
+async def _kill(group: Group, observer: Observer, leader: str) -> None:
+    group.kill(leader)
+    await observer.leader()
+    await group.start_soon(leader)
+
+
+async def _stop(group: Group, observer: Observer, leader: str) -> None:
+    status = await trio.to_thread.run_sync(group.stop, leader)
+    assert status == (0 if group.kinds[leader] == "triomq" else 143)
+    await observer.leader()
+    await group.start_soon(leader)
+
+
+async def _pause(group: Group, observer: Observer, leader: str) -> None:
+    group.signal(leader, signal.SIGSTOP)
+    await observer.leader([member for member in group.running if member != leader])
+    group.signal(leader, signal.SIGCONT)
+
+
+async def _transfer(group: Group, observer: Observer, leader: str) -> None:
+    await observer.make_lead(next(member for member in group.running if member != leader))
+
+
+TROUBLES: Final = {"kill": _kill, "stop": _stop, "pause": _pause, "transfer": _transfer}
