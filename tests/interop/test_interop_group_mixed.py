@@ -25,33 +25,22 @@ async def test_two_members_of_apaches_and_one_of_ours_keep_their_promises(peer: 
         async with observing(group) as observer, load.running():
             await _fail(group, observer, load, "kill", "n2")
             await _fail(group, observer, load, "stop", "n1")
-            await _fail(group, observer, load, "pause", "n2")
         await check_promises(group, load)
         await check_equal(group)
 
 
-async def test_two_members_of_ours_and_one_of_apaches_keep_their_promises(peer: Path, tmp_path: Path) -> None:
+async def test_members_fail_and_are_exchanged_for_the_other_kind(peer: Path, tmp_path: Path) -> None:
+    """A leader's directory is taken over by the other kind after a kill, and taken back after a stop."""
     with running_group(tmp_path, TWO_OF_OURS, peer) as group:
         load = Load(group)
         async with observing(group) as observer, load.running():
-            await _fail(group, observer, load, "kill", "n1")
-            await _fail(group, observer, load, "transfer", "n1")
-            await _fail(group, observer, load, "pause", "n0")
-        await check_promises(group, load)
-        await check_equal(group)
-
-
-async def test_members_are_exchanged_for_the_other_kind_in_a_running_group(peer: Path, tmp_path: Path) -> None:
-    """After a kill as after a stop; the leader, too."""
-    with running_group(tmp_path, TWO_OF_OURS, peer) as group:
-        load = Load(group)
-        async with observing(group) as observer, load.running():
-            for end, member in ((group.kill, "n0"), (group.stop, "n1"), (group.stop, "n0"), (group.kill, "n1")):
-                await observer.make_lead(member)
+            await _fail(group, observer, load, "pause", "n1")
+            for end in (group.kill, group.stop):
+                await observer.make_lead("n0")
                 await load.more(50)
-                await trio.to_thread.run_sync(end, member)
+                await trio.to_thread.run_sync(end, "n0")
                 await observer.leader()
-                await group.exchange_soon(member)
+                await group.exchange_soon("n0")
                 await load.more(50)
         await check_promises(group, load)
         await check_equal(group)
