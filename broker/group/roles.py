@@ -194,6 +194,7 @@ class GroupRoles:
             except StoreError as error:
                 log.info("the leadership ended before it began", reason=str(error))
                 await trio.sleep_forever()  # until the change of the role that this came from
+        await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
         store.quorum.accept()
 
     def _open_term(self, member: GroupMember) -> None:
@@ -204,6 +205,7 @@ class GroupRoles:
             ledger.append_opening(term, self._parts.now_ms(), self._parts.store_host)
 
         member.propose(None, write)
+
 
 def use_role(configuration: Configuration, group: GroupSettings, *, is_master: bool) -> None:
     """Let the configuration say what the group has made of this broker: SYNC_MASTER with id 0, or SLAVE with its number

@@ -34,6 +34,7 @@ from triomq.protocol.bodies.topic_config import TopicConfigSerializeWrapper
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import ProtocolError
+from triomq.protocol.outage import Outage
 from triomq.protocol.system_topics import LMQ_PREFIX
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import RemotingError
@@ -71,6 +72,7 @@ class MasterTables:
         self._delay_offsets = delay_offsets
         self._is_trusted = is_trusted
         self._address: str | None = None
+        self._outage = Outage()
 
     def master_known(self, address: str | None) -> None:
         """Learn the master's address from a NameServer, or that there is no master."""
@@ -140,7 +142,11 @@ class MasterTables:
             else:  # a master also responds this way if the table is empty
                 log.debug("no table returned", master=address, code=code.name, answer=answer.code, remark=answer.remark)
         except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:
-            log.warning("table not copied", master=address, code=code.name, error=str(error))
+            if self._outage.failed(trio.current_time()):
+                log.warning("tables not copied; trying again", master=address, code=code.name, error=str(error))
+        else:
+            if self._outage.is_on and self._outage.worked(trio.current_time()):
+                log.info("tables are copied again", master=address)
 
     async def _take_topics(self, body: bytes) -> None:
         if self._topics.replace_all(TopicConfigSerializeWrapper.decode(body)):

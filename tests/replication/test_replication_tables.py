@@ -255,15 +255,20 @@ async def test_a_tools_file_that_cannot_be_used_is_said_once(
     assert "hush" not in str(said["reason"])
 
 
-async def test_a_master_that_refuses_its_tables_is_said(master: FakeMaster) -> None:
-    master.refuses = True
+async def test_a_master_that_is_gone_is_said_once_a_minute(master: FakeMaster, autojump_clock: MockClock) -> None:
     slave = Slave(master)
-    with capture_logs() as logs:
+    master.failing = {RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET}
+    with capture_logs() as lines:
+        for _ in range(90):
+            await slave.tables.sync()
+            await trio.sleep(1)
+    said = [line["event"] for line in lines if line["log_level"] == "warning"]
+    assert said == ["tables not copied; trying again"] * 2
+    master.failing = set()
+    await trio.sleep(20)
+    with capture_logs() as lines:
         await slave.tables.sync()
-    said = [entry for entry in logs if entry["event"] == "the master refuses its tables"]
-    assert [entry["log_level"] for entry in said] == ["warning"] * 4
-    assert "No accessKey is configured" in said[0]["remark"]
-    assert slave.topics.get("T") is None
+    assert [line["event"] for line in lines if "again" in line["event"]] == ["tables are copied again"]
 
 
 async def test_the_tables_come_when_the_master_is_known_and_its_log_matches(
