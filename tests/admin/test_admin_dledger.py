@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 from free_ports import free_port
 from verb_calls import SETTINGS, items, lines
@@ -10,6 +13,16 @@ from triomq.admin.__main__ import main
 from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
+SECONDS = 30.0
+
+
+def _registered(capsys: Capture) -> dict[str, Any]:
+    """Return the member once its broker is registered, which it is when it has its role."""
+    deadline = time.monotonic() + SECONDS
+    while not (found := items(["dledger", "members"], capsys)):
+        assert time.monotonic() < deadline, f"not registered within {SECONDS:g} s"
+    [member] = found
+    return dict(member)
 
 
 def test_the_members_of_a_group_are_shown_also_those_that_are_away(
@@ -19,7 +32,7 @@ def test_the_members_of_a_group_are_shown_also_those_that_are_away(
     group = {"enableDLegerCommitLog": "true", "dLegerGroup": "G", "dLegerSelfId": "n0", "dLegerPeers": f"n0-{address}"}
     with LocalCluster(settings={**SETTINGS, **group}) as cluster:
         monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-        [found] = items(["dledger", "members"], capsys)
+        found = _registered(capsys)
         assert (found["group"], found["member"], found["address"]) == ("G", "n0", address)
         assert (found["reachable"], found["role"], found["leader"], found["lag"]) == (True, "leader", "n0", 0)
         titles = lines(["dledger", "members", "G"], capsys)[0].split()
