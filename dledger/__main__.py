@@ -33,7 +33,7 @@ from triomq.dledger.convert.conversion import to_ledger, to_plain
 from triomq.dledger.member import watching
 from triomq.dledger.member.alone import Options, serve
 from triomq.dledger.member.client import GroupClient, GroupFailed
-from triomq.dledger.member.peers import PeersRefused, parse_peers
+from triomq.dledger.member.peers import PeersRefused, items_in, parse_peers
 from triomq.dledger.rules.core import Setup
 from triomq.protocol import java_properties
 from triomq.protocol.settings import bind
@@ -111,7 +111,7 @@ async def _transfer(client: RemotingClient, given: argparse.Namespace, members: 
 
 
 async def _members(client: RemotingClient, given: argparse.Namespace, members: dict[str, str]) -> None:
-    brokers = _items(given.brokers) or await watching.brokers_at(client, _items(given.name_servers))
+    brokers = items_in(given.brokers) or await watching.brokers_at(client, items_in(given.name_servers))
     found = await watching.statuses(client, given.group, members, brokers)
     rows = [list(status.COLUMNS.values()), *([_cell(value) for value in one.values().values()] for one in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -125,10 +125,6 @@ def _cell(value: str | int | bool | None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)
-
-
-def _items(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(";") if part.strip()]
 
 
 _COMMANDS: dict[str, Command] = {"append": _append, "get": _get, "members": _members, "transfer": _transfer}

@@ -245,10 +245,8 @@ class Committing:
     @staticmethod
     def _restore_offsets(pending: list[DispatchEntry]) -> None:
         for entry in reversed(pending):  # so that the first entry of each queue is applied last
-            if entry.queue is not None:
-                entry.queue.next_offset = entry.place.queue_offset
-                for more, queue_offset in entry.more_queues or ():
-                    more.next_offset = queue_offset
+            for queue, queue_offset in entry.queue_places():
+                queue.next_offset = queue_offset
 
     def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
         """Undo this commit: restore queue offsets, discard the bytes, and refuse the messages."""

@@ -187,7 +187,7 @@ class MessageStore:
         """Write and sync everything, and note that in the checkpoint."""
         self._committing.commit()
         self._committing.write_backlog()
-        await self.quorum.finish()
+        await self.quorum.catch_up()
         self.replica.end()
         self._refusals.set("closed", "the store is closed")
         with self._fail_stop.during("the last flush"):

@@ -9,7 +9,7 @@ Both in the order of the log: a leader dispatches from memory only what begins w
 a member's has this part, too, and nobody uses it.
 
 Queue offsets: a member may give out queue offsets when it has seen every record of the log, also those that are not
-committed yet (`prepare_to_lead`), because these stay in front of what it appends.
+committed yet (`catch_up`, `lead`), because these stay in front of what it appends.
 """
 
 from __future__ import annotations
@@ -122,13 +122,9 @@ class Quorum:
 
     # -- leading ------------------------------------------------------------------------------------------------------
 
-    async def prepare_to_lead(self) -> None:
-        """Return when everything that is committed is in queues and index."""
-        await self._catch_up()
-
     def lead(self) -> None:
         """Know the queue offsets that come next. No record may be written by the rules before the next `follow`, and
-        `prepare_to_lead` must just have returned. Raises StoreFailed."""
+        `catch_up` must just have returned. Raises StoreFailed."""
         with self._fail_stop.during("counting the records that are not committed"):
             self._log.scan_stop = self._log.written_offset
             for queue in self._contents.queues:
@@ -143,8 +139,7 @@ class Quorum:
 
     @staticmethod
     def _count(entry: DispatchEntry) -> None:
-        places = [(entry.queue, entry.place.queue_offset)] if entry.queue is not None else []
-        for queue, queue_offset in [*places, *(entry.more_queues or ())]:
+        for queue, queue_offset in entry.queue_places():
             queue.next_offset = max(queue.next_offset, queue_offset + 1)
 
     def follow(self, reason: str) -> None:
@@ -160,13 +155,11 @@ class Quorum:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
-            await self._catch_up()
+            await self.catch_up()
 
-    async def finish(self) -> None:
-        """Dispatch what is committed, before the store closes."""
-        await self._catch_up()
-
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
+        """Return when everything that is committed is in queues and index: before this member leads, and before the
+        store closes."""
         while self._log.committed_offset < self._target:
             if self._is_in_memory:
                 self._committing.commit_to(self._target)

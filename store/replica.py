@@ -210,8 +210,7 @@ class Replica:
         ended = deleted_topic(entry.topic, entry.sys_flag, entry.properties) if entry.queue is None else None
         if ended is not None and ended in topics:
             self._end_topic(ended)
-        places = [(entry.queue, entry.place.queue_offset)] if entry.queue is not None else []
-        for queue, queue_offset in [*places, *(entry.more_queues or ())]:
+        for queue, queue_offset in entry.queue_places():
             if queue.topic in topics:
                 self._make_room(queue, queue_offset)
                 self._dispatch.add(queue, entry)

@@ -23,10 +23,11 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.group.log import GroupLog
-from triomq.broker.group.settings import GroupSettings, preferred_in
+from triomq.broker.group.settings import GroupSettings
 from triomq.broker.registration import Registration
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.dledger.member.group_member import Disk, GroupMember
+from triomq.dledger.member.peers import items_in
 from triomq.dledger.rules.actions import Role
 from triomq.protocol.clock import NowMs
 from triomq.remoting.client import open_client
@@ -127,7 +128,7 @@ class GroupRoles:
         """Use a changed preferredLeaderId. An unknown member never leads, so it is left out."""
         members = self._parts.group.setup.members
         if self.member is not None:
-            self.member.prefer(tuple(each for each in preferred_in(text) if each in members))
+            self.member.prefer(tuple(each for each in items_in(text) if each in members))
 
     async def hand_over(self) -> None:
         """Let another member lead, before a stop."""
@@ -184,7 +185,7 @@ class GroupRoles:
     async def _take_office(self, member: GroupMember, term: int) -> None:
         """Accept messages: everything before them is committed when this returns."""
         store = self._store
-        await store.quorum.prepare_to_lead()
+        await store.quorum.catch_up()
         store.quorum.lead()
         member.take_office(term)
         if member.must_open_term:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triomq.dledger.member.peers import PeersRefused, parse_peers, port_of
+from triomq.dledger.member.peers import PeersRefused, items_in, parse_peers, port_of
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.protocol.settings import SettingError
 from triomq.store.config import FlushDiskType, StoreSettings
-
-
-def preferred_in(text: str | None) -> tuple[str, ...]:
-    """Return the ids in a value of preferredLeaderId."""
-    return tuple(part.strip() for part in (text or "").split(";") if part.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,7 @@ class GroupSettings:
             members = parse_peers(store.dleger_peers or "", store.dleger_self_id)
         except PeersRefused as error:
             raise SettingError("configuration", "dLegerPeers", str(error)) from None
-        preferred = preferred_in(store.preferred_leader_id)
+        preferred = tuple(items_in(store.preferred_leader_id))
         for each in preferred:
             if each not in members:
                 raise SettingError("configuration", "preferredLeaderId", f"{each} is not in dLegerPeers")

@@ -15,7 +15,7 @@ def parse_peers(text: str, self_id: str | None) -> dict[str, str]:
     """Return id -> address ("host:port") in the order of the text. `self_id` is the member that reads it, None for a
     client. The id is what is before the first hyphen, so a host may have more of them. Raises PeersRefused."""
     members: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text.split(";"))):
+    for item in items_in(text):
         member, address = _parse(item)
         if member in members:
             raise PeersRefused(f"dLegerPeers names {member} twice: give each member an id of its own")
@@ -29,6 +29,11 @@ def parse_peers(text: str, self_id: str | None) -> dict[str, str]:
         known = ", ".join(members)
         raise PeersRefused(f"dLegerSelfId is {self_id!r}, but dLegerPeers has only {known}: choose one or add it")
     return members
+
+
+def items_in(text: str | None) -> list[str]:
+    """Return the items of a text that separates them by semicolons; none of None."""
+    return [part.strip() for part in (text or "").split(";") if part.strip()]
 
 
 def _parse(item: str) -> tuple[str, str]:

@@ -75,6 +75,11 @@ class DispatchEntry:
         # INNER_MULTI_DISPATCH: further queues that receive an entry of the same message, each with its queue offset.
         self.more_queues: list[tuple[ConsumeQueue, int]] | None = None
 
+    def queue_places(self) -> list[tuple[ConsumeQueue, int]]:
+        """Return all queues that receive an entry of the message, each with its queue offset."""
+        first = [(self.queue, self.place.queue_offset)] if self.queue is not None else []
+        return first + self.more_queues if self.more_queues is not None else first
+
 
 # (topic, properties) -> bit map of the ext unit, or None (the broker's bloom filter over SQL92 groups).
 BitMapOf = Callable[[str, bytes], bytes | None]

@@ -102,6 +102,16 @@ class TailCut:
         self._contents.checkpoint.forget_offsets()
         self._cut_queues(physical_offset)
         self._log.sequence.truncate(physical_offset)
+        self._end_at(physical_offset, are_queues_whole=are_queues_whole)
+
+    def cut_derived(self, physical_offset: int) -> None:
+        """Remove what was derived from records at or behind this offset, which the log itself has lost already."""
+        self._contents.checkpoint.forget_offsets()
+        self._cut_queues(physical_offset)
+        self._end_at(physical_offset, are_queues_whole=True)
+
+    def _end_at(self, physical_offset: int, *, are_queues_whole: bool) -> None:
+        """Let index, checkpoint and watermarks know the new end of the log."""
         self._log.set_end(physical_offset)
         self._contents.index.cut(physical_offset)
         newest = self._contents.newest_store_timestamp if are_queues_whole else 0
@@ -111,17 +121,6 @@ class TailCut:
         self._marks.committed.set_back(physical_offset, reason)
         if self._marks.flushed.value > physical_offset:
             self._marks.flushed.set_back(physical_offset, reason)
-
-    def cut_derived(self, physical_offset: int) -> None:
-        """Remove what was derived from records at or behind this offset, which the log itself has lost already."""
-        self._contents.checkpoint.forget_offsets()
-        self._cut_queues(physical_offset)
-        self._log.set_end(physical_offset)
-        self._contents.index.cut(physical_offset)
-        self._contents.checkpoint.lower(self._contents.newest_store_timestamp, physical_offset)
-        self._contents.checkpoint.save()
-        reason = LogCut(f"the log was cut at {physical_offset}, where it differs from the leader's")
-        self._marks.committed.set_back(physical_offset, reason)
 
     def _cut_queues(self, physical_offset: int) -> None:
         for queue in self._contents.queues:

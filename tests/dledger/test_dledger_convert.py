@@ -48,7 +48,7 @@ class Member:
 
     async def lead(self) -> None:
         await self.store.load()
-        await self.store.quorum.prepare_to_lead()
+        await self.store.quorum.catch_up()
         self.store.quorum.lead()
         self.store.quorum.accept()
 

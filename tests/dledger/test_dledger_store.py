@@ -54,7 +54,7 @@ class MemberStore:
         return self
 
     async def lead(self) -> None:
-        await self.store.quorum.prepare_to_lead()
+        await self.store.quorum.catch_up()
         self.store.quorum.lead()
         self.store.quorum.accept()
         self.leads = True
@@ -75,7 +75,7 @@ class MemberStore:
             self.ledger.write(entries)
 
     async def dispatch(self) -> None:
-        await self.store.quorum.prepare_to_lead()
+        await self.store.quorum.catch_up()
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         found: list[bytes] = []
