@@ -81,15 +81,13 @@ class Configuration:
     def check(self) -> None:
         """Check the rules between records (RocketMQ: BrokerStartup): a master has the id 0, a slave another id. Also
         settle whether calls use TLS, so that listings show it."""
-        if self.group is None:
-            self._join_group()
-        if self.group is not None:
-            pass  # the group decides which of its members is the master
-        elif self.store.broker_role is BrokerRole.SLAVE:
-            if self.broker.broker_id <= 0:
+        if self.group is None:  # else the group decides which of its members is the master
+            is_slave = self.store.broker_role is BrokerRole.SLAVE
+            if is_slave and self.broker.broker_id <= 0:
                 raise SettingError("configuration", "brokerId", "a SLAVE needs a brokerId above 0")
-        elif self.broker.broker_id != 0:
-            self.broker = dataclasses.replace(self.broker, broker_id=0)
+            if not is_slave and self.broker.broker_id != 0:
+                self.broker = dataclasses.replace(self.broker, broker_id=0)
+            self._join_group()
         tls = TlsSettings.from_values(self.properties)
         self.ha_tls.check(tls)
         if self.client.use_tls is None:
@@ -110,8 +108,6 @@ class Configuration:
 
     def _join_group(self) -> None:
         """With enableDLegerCommitLog a broker begins as a slave of its group, whatever brokerId and brokerRole say."""
-        if self.store.broker_role is BrokerRole.SLAVE and self.broker.broker_id <= 0:
-            return  # refused, as RocketMQ does
         self.group = group = GroupSettings.of(self.store)
         if group is not None:
             # The write buffer would hold back what the quorum waits for; the next file is made by the ledger.

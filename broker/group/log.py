@@ -15,9 +15,8 @@ from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.store.config import StoreSettings
-from triomq.store.contents import MakeLog
 from triomq.store.disk.files import Files
-from triomq.store.disk.layout import Layout
+from triomq.store.disk.layout import Layout, start_offset
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreRefused
 
@@ -46,12 +45,8 @@ class GroupStore:
         """Return the settings of the store, for which the data directory is that of the log."""
         return dataclasses.replace(store, store_path_commit_log=self._data, read_only_commit_log_store_paths=None)
 
-    @property
-    def make_log(self) -> MakeLog:
+    def make_log(self, pool: OpenFiles, paths: Layout, file_size_bytes: int) -> LedgerLog:
         """See Contents.of."""
-        return self._make
-
-    def _make(self, pool: OpenFiles, paths: Layout, file_size_bytes: int) -> LedgerLog:
         ledger = Ledger(self._files, self.directory, file_size_bytes, pool=pool, data_directory=self._data)
         self.made = GroupLog(ledger, LedgerLog(ledger), TermFiles(self._files, self.directory))
         return self.made.log
@@ -59,7 +54,7 @@ class GroupStore:
     def check(self) -> None:
         """Raise StoreRefused if the directory has the log of a plain broker, which no member would read."""
         for path in self._plain:
-            if any(len(name) == 20 and name.isdigit() for name in self._files.list_directory(path)):
+            if any(start_offset(name) is not None for name in self._files.list_directory(path)):
                 raise StoreRefused(
                     f"{path} has the log of a broker without enableDLegerCommitLog, which a member of a group does not "
                     "read: start with an empty storePathRootDir, or set enableDLegerCommitLog=false"

@@ -29,6 +29,7 @@ from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.wire import codes
 from triomq.store.config import StoreSettings
+from triomq.store.contents import MakeLog
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
@@ -120,9 +121,6 @@ def _finish_plain(files: Files, log: StoreLog) -> None:
         files.datasync(file.fd())
     for directory in log.unsynced_directories:
         files.sync_directory(directory)
-
-
-MakeLog = Callable[[OpenFiles, Layout, int], StoreLog]
 
 
 class Conversion:

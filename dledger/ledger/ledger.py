@@ -11,17 +11,16 @@ change and leaves the ledger as it was; one that fails makes it broken, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from triomq.dledger.ledger import entry_format, recovery, replacing
 from triomq.dledger.ledger.recent_entries import RecentEntries
-from triomq.dledger.ledger.records import is_whole_record, opening_record
+from triomq.dledger.ledger.records import is_whole_record, opening_record, physical_offset_of, records_in
 from triomq.dledger.ledger.syncs import PendingSync, SyncMark, Syncs
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
-from triomq.protocol import record
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import TEMPORARY, Files
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
@@ -174,20 +173,11 @@ class Ledger:
     def append_records(self, term: int, records: bytes | bytearray) -> None:
         """Append records that lie one behind the other, each as an entry of a leader at the position that the record
         itself names. Raises LogRefused."""
-        view = bytes(records)
-        entries = []
-        index, at, pos = self._end.index, 0, self._end.pos
-        while at < len(view):
-            size = int.from_bytes(view[at : at + 4], "big")
-            index += 1
-            pos = self._place(pos, size + ENTRY_HEADER_BYTES)
-            body = view[at : at + size]
-            named = int.from_bytes(body[record.PHYSICAL_OFFSET_AT : record.PHYSICAL_OFFSET_AT + 8], "big")
-            if named != pos + ENTRY_HEADER_BYTES:
-                raise RuntimeError(f"the record for {named} would be written to {pos + ENTRY_HEADER_BYTES}")
-            entries.append(Entry(body=body, index=index, pos=pos, size=size + ENTRY_HEADER_BYTES, term=term))
-            pos += size + ENTRY_HEADER_BYTES
-            at += size
+        entries = self._placed(term, records_in(bytes(records)))
+        for entry in entries:
+            named, at = physical_offset_of(entry.body), entry.pos + ENTRY_HEADER_BYTES
+            if named != at:
+                raise RuntimeError(f"the record for {named} would be written to {at}")
         self._write(entries)
         self._recent.add(entries)
 
@@ -198,6 +188,10 @@ class Ledger:
 
     def append(self, term: int, bodies: list[bytes]) -> None:
         """Append entries of a leader. Raises LogRefused."""
+        self._write(self._placed(term, bodies))
+
+    def _placed(self, term: int, bodies: Iterable[bytes]) -> list[Entry]:
+        """Return the entries that bodies become behind the end. Raises LogRefused."""
         entries = []
         index, pos = self._end.index, self._end.pos
         for body in bodies:
@@ -206,7 +200,7 @@ class Ledger:
             pos = self._place(pos, size)
             entries.append(Entry(body=body, index=index, pos=pos, size=size, term=term))
             pos += size
-        self._write(entries)
+        return entries
 
     def write(self, entries: list[Entry]) -> None:
         """Append a leader's entries. Raises LogRefused, and PositionMismatch before anything is written."""

@@ -9,13 +9,11 @@ import trio
 
 from triomq.daemon.errors import StartError, listen_error
 from triomq.dledger.ledger.ledger import Ledger
-from triomq.dledger.ledger.records import opening_record
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.group_member import Disk, GroupMember
 from triomq.dledger.member.peers import port_of
 from triomq.dledger.rules.actions import Role
 from triomq.dledger.rules.core import Setup
-from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES
 from triomq.protocol.address import HostPort
 from triomq.remoting.client import open_client
 from triomq.remoting.turn import Turn
@@ -49,10 +47,7 @@ class Alone:
                 member.propose(None, self._open_term)
 
     def _open_term(self, term: int) -> None:
-        host = HostPort("127.0.0.1", 0).packed
-        length = len(opening_record(0, 0, host))
-        at = self._ledger.next_pos(length) + ENTRY_HEADER_BYTES
-        self._ledger.append(term, [opening_record(at, int(time.time() * 1000), host)])
+        self._ledger.append_opening(term, int(time.time() * 1000), HostPort("127.0.0.1", 0).packed)
 
     def committed(self, index: int) -> None:
         pass

@@ -15,7 +15,7 @@ import trio
 
 from triomq.dledger.rules.actions import Send
 from triomq.dledger.wire import codes
-from triomq.dledger.wire.bodies import REQUESTS, RESPONSES, MetadataRequest, MetadataResponse, Request, Response
+from triomq.dledger.wire.bodies import REQUEST_CODES, RESPONSES, MetadataRequest, MetadataResponse, Request, Response
 from triomq.protocol.command import new_request
 from triomq.protocol.errors import BodyError
 from triomq.protocol.outage import Outage
@@ -26,7 +26,6 @@ from triomq.remoting.errors import RemotingError
 log = structlog.get_logger("triomq.dledger.calls")
 
 CALL_SECONDS: Final = 3.0
-_CODES: Final = {body: code for code, body in REQUESTS.items()}
 
 
 class Calls:
@@ -60,7 +59,7 @@ class Calls:
 
     async def _ask(self, peer: str, request: Request) -> Response | None:
         """Return the answer, or None if there is none that can be read."""
-        command = new_request(_CODES[type(request)], body=request.encode())
+        command = new_request(REQUEST_CODES[type(request)], body=request.encode())
         try:
             frame = await self._client.invoke(self._members[peer], command, CALL_SECONDS)
             if frame.code != codes.SUCCESS:

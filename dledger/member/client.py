@@ -9,7 +9,7 @@ import trio
 
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import (
-    REQUESTS,
+    REQUEST_CODES,
     RESPONSES,
     AppendRequest,
     AppendResponse,
@@ -31,7 +31,6 @@ from triomq.remoting.errors import RemotingError
 
 CALL_SECONDS = 3.0
 PAUSE_SECONDS = 0.2
-_CODES = {body: code for code, body in REQUESTS.items()}
 _TRANSFER_REASONS = {
     codes.UNKNOWN_GROUP: "the members are of another group; --group is dLegerGroup",
     codes.UNKNOWN_MEMBER: "it is not a member that follows the leader; name another member than the leader, as n1",
@@ -134,7 +133,7 @@ class GroupClient:
 
     async def ask(self, member: str, request: Request, kind: type[R]) -> R:
         assert RESPONSES[type(request)] is kind
-        command = new_request(_CODES[type(request)], body=request.encode())
+        command = new_request(REQUEST_CODES[type(request)], body=request.encode())
         try:
             frame = await self._client.invoke(self._members[member], command, CALL_SECONDS)
             if frame.code != codes.SUCCESS:

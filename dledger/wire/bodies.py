@@ -195,6 +195,7 @@ REQUESTS: Final[dict[int, type[Request]]] = {
     codes.LEADERSHIP_TRANSFER: TransferRequest,
 }
 """Request code -> body."""
+REQUEST_CODES: Final = {body: code for code, body in REQUESTS.items()}
 
 RESPONSES: Final[dict[type[Request], type[Response]]] = {
     MetadataRequest: MetadataResponse,
