@@ -1,8 +1,8 @@
 """Which extensions a build has; docs/internals/speedups.md tells more.
 
-    pip install .                       the C speedups where a C compiler is there, none where it is not
-    TRIOMQ_COMPILE=1 pip install .      these and the modules of compiled.txt, compiled by mypyc; needs a C compiler
-    TRIOMQ_PURE=1 pip install .         none
+pip install .                       the C speedups where a C compiler is there, none where it is not
+TRIOMQ_COMPILE=1 pip install .      these and the modules of compiled.txt, compiled by mypyc; needs a C compiler
+TRIOMQ_PURE=1 pip install .         none
 """
 
 from __future__ import annotations

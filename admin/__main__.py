@@ -22,9 +22,16 @@ INTERRUPTED = 130
 
 # Whether a value follows; that of --watch only if it is a number.
 GLOBAL_OPTIONS = {
-    "output": True, "fields": True, "timeout": True, "context": True, "watch": False, "dry-run": False, "yes": False,
-    "no-header": False, "verbose": False,
-}  # fmt: skip
+    "output": True,
+    "fields": True,
+    "timeout": True,
+    "context": True,
+    "watch": False,
+    "dry-run": False,
+    "yes": False,
+    "no-header": False,
+    "verbose": False,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

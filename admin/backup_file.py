@@ -32,10 +32,16 @@ _BROKER = {
     "acl": (_ACCOUNTS, None),
 }
 _WHOLE = {
-    "format": str, "version": int, "createdAt": str, "nameServers": str, "withSecrets": bool,
-    "clusters": {"*": [str]}, "brokers": {"*": _BROKER}, "kv": {"*": {"*": str}},
+    "format": str,
+    "version": int,
+    "createdAt": str,
+    "nameServers": str,
+    "withSecrets": bool,
+    "clusters": {"*": [str]},
+    "brokers": {"*": _BROKER},
+    "kv": {"*": {"*": str}},
     "messages": {"*": {"file": str, "count": int}},
-}  # fmt: skip
+}
 
 
 def encoded(backup: Backup) -> bytes:

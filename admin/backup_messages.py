@@ -25,8 +25,15 @@ if TYPE_CHECKING:
 
 # They would delay a message again, or prepare it for a transaction whose producer is gone.
 NOT_SENT_AGAIN = {"DELAY", "TRAN_MSG"}
-_KINDS = {"brokerName": str, "queueId": int, "queueOffset": int, "bornTimestamp": int, "flag": int, "properties": dict,
-          "body": str}  # fmt: skip
+_KINDS = {
+    "brokerName": str,
+    "queueId": int,
+    "queueOffset": int,
+    "bornTimestamp": int,
+    "flag": int,
+    "properties": dict,
+    "body": str,
+}
 
 
 class QueueSender(Sender):
@@ -72,7 +79,8 @@ def restore_messages(
 
 def _send_all(run: Run, path: str, topic: str, masters: dict[str, str], counts: Restored) -> None:
     sender = QueueSender(run)
-    total, done = sum([count for _, count in counts.values()]), 0
+    total = sum([count for _, count in counts.values()])
+    done = 0
     with ProgressLine(f"restore of topic {topic}") as line:
         for item in _items(path):
             name, number = item["brokerName"], item["queueId"]
@@ -81,9 +89,13 @@ def _send_all(run: Run, path: str, topic: str, masters: dict[str, str], counts: 
             sender.place = (name, number, masters[name])
             properties = {key: text for key, text in item["properties"].items() if key not in NOT_SENT_AGAIN}
             result = sender.send(
-                topic, base64.b64decode(item["body"]), properties, queue_id=number, flag=item["flag"],
+                topic,
+                base64.b64decode(item["body"]),
+                properties,
+                queue_id=number,
+                flag=item["flag"],
                 born_ms=item["bornTimestamp"],
-            )  # fmt: skip
+            )
             if result.status != "SEND_OK":
                 run.failed(f"{result.msg_id}: {result.status}")
             done += 1

@@ -19,8 +19,12 @@ HELP_WIDTH = 110
 
 HELP_OPTION = ("h", "help", False, False, "Print help")
 NAME_SERVERS_OPTION = (
-    "n", "namesrvAddr", True, False, "Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'",
-)  # fmt: skip
+    "n",
+    "namesrvAddr",
+    True,
+    False,
+    "Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'",
+)
 
 
 class Option:

@@ -1,11 +1,11 @@
 """The errors of a command, each with its exit status.
 
-    AdminError
-    ├── UsageError         2   the words on the command line
-    ├── NotFound           3   a topic, group, broker or message that does not exist
-    ├── Unreachable        4   no connection, or no response in time
-    ├── NotAllowed         5   an ACL, a permission, a refused configuration key
-    └── PartlyDone         6   some brokers refused
+AdminError
+├── UsageError         2   the words on the command line
+├── NotFound           3   a topic, group, broker or message that does not exist
+├── Unreachable        4   no connection, or no response in time
+├── NotAllowed         5   an ACL, a permission, a refused configuration key
+└── PartlyDone         6   some brokers refused
 """
 
 from __future__ import annotations

@@ -31,10 +31,18 @@ CLEAR = "\x1b[H\x1b[2J"
 # Commands of RocketMQ after which messages, offsets, accounts or settings are gone.
 DESTROYING = frozenset(
     {
-        "deleteTopic", "deleteSubGroup", "deleteKvConfig", "deleteAclConfig", "cloneGroupOffset", "resetOffsetByTime",
-        "skipAccumulatedMessage", "cleanExpiredCQ", "deleteExpiredCommitLog", "cleanUnusedTopic",
+        "deleteTopic",
+        "deleteSubGroup",
+        "deleteKvConfig",
+        "deleteAclConfig",
+        "cloneGroupOffset",
+        "resetOffsetByTime",
+        "skipAccumulatedMessage",
+        "cleanExpiredCQ",
+        "deleteExpiredCommitLog",
+        "cleanUnusedTopic",
     }
-)  # fmt: skip
+)
 
 
 def execute(program: Program, options: dict[str, str], settings: dict[str, str]) -> int:

@@ -34,8 +34,7 @@ def iso_time(ms: int) -> str | None:
 
 
 def parse_time(text: str) -> int:
-    """Return the milliseconds of a text that is a number, or yyyy-MM-dd#HH:mm:ss:SSS in local time. Raises ValueError.
-    """
+    """Return the milliseconds of a text: a number, or yyyy-MM-dd#HH:mm:ss:SSS in local time. Raises ValueError."""
     if text.lstrip("-").isdecimal():
         return int(text)
     seconds, separator, fraction = text.rpartition(":")
@@ -178,9 +177,16 @@ def topic_config_text(config: Mapping[str, Any]) -> str:
 
 
 GROUP_FIELDS = (
-    "groupName", "consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes",
-    "brokerId", "whichBrokerWhenConsumeSlowly", "notifyConsumerIdsChangedEnable",
-)  # fmt: skip
+    "groupName",
+    "consumeEnable",
+    "consumeFromMinEnable",
+    "consumeBroadcastEnable",
+    "retryQueueNums",
+    "retryMaxTimes",
+    "brokerId",
+    "whichBrokerWhenConsumeSlowly",
+    "notifyConsumerIdsChangedEnable",
+)
 
 
 def group_config_text(config: Mapping[str, Any]) -> str:

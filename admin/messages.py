@@ -80,7 +80,13 @@ def offset_range(run: Run, queue: Queue, begin_ms: int, end_ms: int) -> tuple[in
 
 
 def pull(
-    run: Run, queue: Queue, offset: int, count: int = BATCH, *, tags: str = "*", group: str = TOOLS_GROUP,
+    run: Run,
+    queue: Queue,
+    offset: int,
+    count: int = BATCH,
+    *,
+    tags: str = "*",
+    group: str = TOOLS_GROUP,
     kind: str = "TAG",
 ) -> tuple[str, int, list[MessageExt]]:
     """Pull once. Return (status, next offset, messages). The broker neither holds the pull nor stores an offset.
@@ -89,10 +95,18 @@ def pull(
     from triomq.protocol.record import iterate_records
 
     fields = {
-        "consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
-        "maxMsgNums": count, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": tags,
-        "subVersion": 0, "expressionType": kind,
-    }  # fmt: skip
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": queue.queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": count,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": tags,
+        "subVersion": 0,
+        "expressionType": kind,
+    }
     response = run.session.request(queue.address, 11, fields)
     status = _STATUS.get(response.code)
     if status is None:
@@ -152,15 +166,26 @@ def message_lines(message: MessageExt, body_path: str, *, with_offset_id: bool =
 def message_item(message: MessageExt, *, with_body: bool = True) -> dict[str, Any]:
     """Return a message as JSON; a body that is not UTF-8 is in Base64."""
     item: dict[str, Any] = {
-        "topic": message.topic, "brokerName": message.broker_name, "queueId": message.queue_id,
-        "queueOffset": message.queue_offset, "commitLogOffset": message.physical_offset,
-        "msgId": message.msg_id, "offsetMsgId": message.offset_msg_id, "tags": message.tags,
-        "keys": message.properties.get("KEYS"), "reconsumeTimes": message.reconsume_times,
-        "bornTimestamp": message.born_timestamp, "bornTime": iso_time(message.born_timestamp),
-        "storeTimestamp": message.store_timestamp, "storeTime": iso_time(message.store_timestamp),
-        "bornHost": str(message.born_host), "storeHost": str(message.store_host), "sysFlag": message.sys_flag,
-        "flag": message.flag, "properties": dict(message.properties),
-    }  # fmt: skip
+        "topic": message.topic,
+        "brokerName": message.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.physical_offset,
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": message.properties.get("KEYS"),
+        "reconsumeTimes": message.reconsume_times,
+        "bornTimestamp": message.born_timestamp,
+        "bornTime": iso_time(message.born_timestamp),
+        "storeTimestamp": message.store_timestamp,
+        "storeTime": iso_time(message.store_timestamp),
+        "bornHost": str(message.born_host),
+        "storeHost": str(message.store_host),
+        "sysFlag": message.sys_flag,
+        "flag": message.flag,
+        "properties": dict(message.properties),
+    }
     if with_body:
         try:
             item["body"] = bytes(message.body).decode()

@@ -106,16 +106,17 @@ def table_lines(titles: list[str], rows: list[list[Any]]) -> list[str]:
         return []
     widths = [max([len(row[index]) for row in every]) for index in range(len(every[0]))]
     right = [
-        bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
-        for index in range(len(widths))
+        bool(rows) and all(isinstance(row[index], int | float | None) for row in rows) for index in range(len(widths))
     ]
     return [
         "  ".join(
-            [text.rjust(width) if is_right else text.ljust(width)
-             for text, width, is_right in zip(row, widths, right, strict=True)]
+            [
+                text.rjust(width) if is_right else text.ljust(width)
+                for text, width, is_right in zip(row, widths, right, strict=True)
+            ]
         ).rstrip()
         for row in every
-    ]  # fmt: skip
+    ]
 
 
 def printable(text: str) -> str:

@@ -40,11 +40,25 @@ def _topic(session: Session, address: str, fields: dict[str, Any], _: bytes) -> 
     present = _read(session, address, 21).get("topicConfigTable", {}).get(name)
     after = {key: fields.get(key) for key in TOPIC_FIELDS}
     if present is None:
-        return [{"action": "createTopic", "topic": name, "text": f"create topic {name} at {address}", "before": None,
-                 "after": after}]  # fmt: skip
+        return [
+            {
+                "action": "createTopic",
+                "topic": name,
+                "text": f"create topic {name} at {address}",
+                "before": None,
+                "after": after,
+            }
+        ]
     before = {key: present.get(key) for key in TOPIC_FIELDS}
-    return [{"action": "changeTopic", "topic": name, "text": f"change topic {name} at {address}", "before": before,
-             "after": after}]  # fmt: skip
+    return [
+        {
+            "action": "changeTopic",
+            "topic": name,
+            "text": f"change topic {name} at {address}",
+            "before": before,
+            "after": after,
+        }
+    ]
 
 
 def _delete_topic(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
@@ -54,17 +68,26 @@ def _delete_topic(session: Session, address: str, fields: dict[str, Any], _: byt
     groups = sorted(_read(session, address, 300, {"topic": name}).get("groupList", []))
     readers = f", read by {', '.join(groups)}" if groups else ""
     step: Step = {
-        "action": "deleteTopic", "topic": name, "queues": len(table), "messages": messages, "groups": groups,
+        "action": "deleteTopic",
+        "topic": name,
+        "queues": len(table),
+        "messages": messages,
+        "groups": groups,
         "text": f"delete topic {name} at {address}: {len(table)} queues, {messages} messages{readers}",
-    }  # fmt: skip
+    }
     if messages:
         step["confirm"] = name
     return [step]
 
 
 def _delete_route(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
-    return [{"action": "deleteRoute", "topic": fields["topic"],
-             "text": f"remove the route of topic {fields['topic']} from NameServer {address}"}]  # fmt: skip
+    return [
+        {
+            "action": "deleteRoute",
+            "topic": fields["topic"],
+            "text": f"remove the route of topic {fields['topic']} from NameServer {address}",
+        }
+    ]
 
 
 # -- groups and offsets ------------------------------------------------------------------------------------------------
@@ -76,8 +99,15 @@ def _group(session: Session, address: str, _: dict[str, Any], body: bytes) -> li
     present = _read(session, address, 201).get("subscriptionGroupTable", {}).get(name)
     before = None if present is None else {key: present.get(key) for key in after}
     action = "createGroup" if present is None else "changeGroup"
-    return [{"action": action, "group": name, "text": f"{action[:6]} group {name} at {address}", "before": before,
-             "after": after}]  # fmt: skip
+    return [
+        {
+            "action": action,
+            "group": name,
+            "text": f"{action[:6]} group {name} at {address}",
+            "before": before,
+            "after": after,
+        }
+    ]
 
 
 def _delete_group(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
@@ -85,14 +115,23 @@ def _delete_group(session: Session, address: str, fields: dict[str, Any], _: byt
     members = len(_read(session, address, 203, {"consumerGroup": name}).get("connectionSet", []))
     rows = queue_items(_read(session, address, 208, {"consumerGroup": name}).get("offsetTable", {}))
     kept = "also its offsets" if fields.get("removeOffset") else "its offsets stay"
-    return [{"action": "deleteGroup", "group": name, "members": members, "queues": len(rows),
-             "text": f"delete group {name} at {address}: {members} members online, offsets of {len(rows)} queues, "
-             f"{kept}"}]  # fmt: skip
+    return [
+        {
+            "action": "deleteGroup",
+            "group": name,
+            "members": members,
+            "queues": len(rows),
+            "text": f"delete group {name} at {address}: {members} members online, offsets of {len(rows)} queues, "
+            f"{kept}",
+        }
+    ]
 
 
 def _reset(session: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
     """Show each queue as the broker would treat it: without `isForce` an offset only moves back."""
-    topic, group, moment = fields["topic"], fields["group"], fields["timestamp"]
+    topic = fields["topic"]
+    group = fields["group"]
+    moment = fields["timestamp"]
     stats = _read(session, address, 208, {"consumerGroup": group, "topic": topic})
     present = {queue[2]: row["consumerOffset"] for queue, row in queue_items(stats.get("offsetTable", {}))}
     table = queue_items(_read(session, address, 202, {"topic": topic}).get("offsetTable", {}))
@@ -115,7 +154,9 @@ def _offset_at(session: Session, address: str, topic: str, number: int, moment: 
 
 
 def _offset(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
-    group, topic, number = fields["consumerGroup"], fields["topic"], fields["queueId"]
+    group = fields["consumerGroup"]
+    topic = fields["topic"]
+    number = fields["queueId"]
     try:
         asked = {"consumerGroup": group, "topic": topic, "queueId": number}
         before: int | None = int(session.call(address, 14, asked).fields["offset"])
@@ -125,9 +166,16 @@ def _offset(session: Session, address: str, fields: dict[str, Any], _: bytes) ->
 
 
 def offset_step(group: str, topic: str, broker: str, number: int, before: int | None, after: int | None) -> Step:
-    return {"action": "setOffset", "group": group, "topic": topic, "broker": broker, "queueId": number,
-            "text": f"set the offset of group {group} in topic {topic}, broker {broker}, queue {number}",
-            "before": before, "after": after}  # fmt: skip
+    return {
+        "action": "setOffset",
+        "group": group,
+        "topic": topic,
+        "broker": broker,
+        "queueId": number,
+        "text": f"set the offset of group {group} in topic {topic}, broker {broker}, queue {number}",
+        "before": before,
+        "after": after,
+    }
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -150,22 +198,41 @@ def _settings(session: Session, address: str, body: bytes, reading_code: int) ->
     except AdminError:
         present = {}
     return [
-        {"action": "changeSetting", "key": key, "text": f"set {key} at {address}", "before": present.get(key),
-         "after": value}
+        {
+            "action": "changeSetting",
+            "key": key,
+            "text": f"set {key} at {address}",
+            "before": present.get(key),
+            "after": value,
+        }
         for key, value in wanted.items()
-    ]  # fmt: skip
+    ]
 
 
 def _put_kv(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
     place = f"{fields['namespace']}/{fields['key']}"
-    return [{"action": "changeKv", "key": place, "text": f"set {place} at NameServer {address}",
-             "before": _kv(session, address, fields), "after": fields["value"]}]  # fmt: skip
+    return [
+        {
+            "action": "changeKv",
+            "key": place,
+            "text": f"set {place} at NameServer {address}",
+            "before": _kv(session, address, fields),
+            "after": fields["value"],
+        }
+    ]
 
 
 def _delete_kv(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
     place = f"{fields['namespace']}/{fields['key']}"
-    return [{"action": "deleteKv", "key": place, "text": f"delete {place} at NameServer {address}",
-             "before": _kv(session, address, fields), "after": None}]  # fmt: skip
+    return [
+        {
+            "action": "deleteKv",
+            "key": place,
+            "text": f"delete {place} at NameServer {address}",
+            "before": _kv(session, address, fields),
+            "after": None,
+        }
+    ]
 
 
 def _kv(session: Session, address: str, fields: dict[str, Any]) -> str | None:
@@ -178,14 +245,24 @@ def _kv(session: Session, address: str, fields: dict[str, Any]) -> str | None:
 
 def _wipe(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
     name = fields["brokerName"]
-    return [{"action": "wipeWritePerm", "broker": name,
-             "text": f"stop producers from choosing broker {name}, at NameServer {address}"}]  # fmt: skip
+    return [
+        {
+            "action": "wipeWritePerm",
+            "broker": name,
+            "text": f"stop producers from choosing broker {name}, at NameServer {address}",
+        }
+    ]
 
 
 def _allow(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
     name = fields["brokerName"]
-    return [{"action": "addWritePerm", "broker": name,
-             "text": f"let producers choose broker {name} again, at NameServer {address}"}]  # fmt: skip
+    return [
+        {
+            "action": "addWritePerm",
+            "broker": name,
+            "text": f"let producers choose broker {name} again, at NameServer {address}",
+        }
+    ]
 
 
 # -- accounts: never a secret ------------------------------------------------------------------------------------------
@@ -193,8 +270,7 @@ def _allow(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[
 
 def _account(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
     key = fields["accessKey"]
-    return [{"action": "changeAccount", "accessKey": key,
-             "text": f"create or change account {key} at {address}"}]  # fmt: skip
+    return [{"action": "changeAccount", "accessKey": key, "text": f"create or change account {key} at {address}"}]
 
 
 def _delete_account(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
@@ -203,9 +279,14 @@ def _delete_account(_: Session, address: str, fields: dict[str, Any], __: bytes)
 
 
 def _white_list(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
-    return [{"action": "changeWhiteList", "text": f"change the white list at {address}",
-             "before": _read(session, address, 54).get("globalWhiteAddrs"),
-             "after": fields["globalWhiteAddrs"].split(",")}]  # fmt: skip
+    return [
+        {
+            "action": "changeWhiteList",
+            "text": f"change the white list at {address}",
+            "before": _read(session, address, 54).get("globalWhiteAddrs"),
+            "after": fields["globalWhiteAddrs"].split(","),
+        }
+    ]
 
 
 # -- messages and cleaning ---------------------------------------------------------------------------------------------
@@ -213,8 +294,14 @@ def _white_list(session: Session, address: str, fields: dict[str, Any], _: bytes
 
 def _send(_: Session, address: str, fields: dict[str, Any], body: bytes) -> list[Step]:
     topic = fields["b"]
-    return [{"action": "sendMessage", "topic": topic, "bytes": len(body),
-             "text": f"send a message of {len(body)} bytes to topic {topic} at {address}"}]  # fmt: skip
+    return [
+        {
+            "action": "sendMessage",
+            "topic": topic,
+            "bytes": len(body),
+            "text": f"send a message of {len(body)} bytes to topic {topic} at {address}",
+        }
+    ]
 
 
 def _consume_directly(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:

@@ -34,8 +34,11 @@ def _kind(kind: Any) -> dict[str, Any]:
         fields = {name.rstrip("?"): _kind(each) for name, each in kind.items() if name != "*"}
         required = [name for name in kind if not name.endswith("?") and name != "*"]
         return {
-            "type": "object", "properties": fields, "required": required, "additionalProperties": "*" in kind,
-        }  # fmt: skip
+            "type": "object",
+            "properties": fields,
+            "required": required,
+            "additionalProperties": "*" in kind,
+        }
     if isinstance(kind, list):
         return {"type": "array", "items": _kind(kind[0])}
     if kind.endswith("?"):

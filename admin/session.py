@@ -138,9 +138,12 @@ class Session:
     def another(self) -> Session:
         """Return a session with the same peers and account, and connections of its own: for another thread."""
         return Session(
-            ";".join(self.name_servers), timeout_seconds=self._timeout_seconds, credentials=self._credentials,
-            tls=self._tls, ca_file=self._ca_file,
-        )  # fmt: skip
+            ";".join(self.name_servers),
+            timeout_seconds=self._timeout_seconds,
+            credentials=self._credentials,
+            tls=self._tls,
+            ca_file=self._ca_file,
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -77,7 +77,9 @@ class Verb:
             found = found or [option for option in self.options if len(head) > 2 and option[0].startswith(head[2:])]
         else:
             found = [option for option in self.options if option[1] and option[1] == word[1]]
-            head, separator, text = word[:2], word[2:3], word[2:].removeprefix("=")
+            head = word[:2]
+            separator = word[2:3]
+            text = word[2:].removeprefix("=")
         if len(found) != 1:
             raise UsageError(f"{'unrecognized' if not found else 'ambiguous'} option: {head}")
         [(name, _, value, _)] = found

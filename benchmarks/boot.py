@@ -162,10 +162,7 @@ def main() -> int:
     cluster_question = frame(GET_BROKER_CLUSTER_INFO, {})
     report(
         "NameServer",
-        [
-            measure("mqnamesrv", "", free_port(), cluster_question, options.settle_seconds)
-            for _ in range(options.runs)
-        ],
+        [measure("mqnamesrv", "", free_port(), cluster_question, options.settle_seconds) for _ in range(options.runs)],
     )
     broker_config = "storePathRootDir={home}/store\nbrokerIP1=127.0.0.1\n"
     report(

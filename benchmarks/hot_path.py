@@ -66,6 +66,7 @@ from triomq.store.disk.files import Files
 
 T = TypeVar("T")
 
+
 class Dropped:
     """A transport that discards everything at once and counts the bytes."""
 

@@ -93,9 +93,7 @@ def measure(brokers: list[Broker], seconds: float) -> Figures:
     return Figures(sum(answers) * BATCH / elapsed, sum(cpu) / elapsed, each)
 
 
-def drive(
-    poller: select.epoll, pullers: dict[int, tuple[Puller, int]], seconds: float, broker_count: int
-) -> list[int]:
+def drive(poller: select.epoll, pullers: dict[int, tuple[Puller, int]], seconds: float, broker_count: int) -> list[int]:
     """Run the load for the given time; each response sends the next pull. Return the responses of each broker."""
     answers = [0] * broker_count
     until = time.perf_counter() + seconds

@@ -98,10 +98,13 @@ def schema_of(columns: dict[str, str]) -> Any:
     from pyspark.sql import types
 
     kinds = {
-        "string": types.StringType(), "int": types.IntegerType(), "bigint": types.LongType(),
-        "binary": types.BinaryType(), "timestamp": types.TimestampType(),
+        "string": types.StringType(),
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "binary": types.BinaryType(),
+        "timestamp": types.TimestampType(),
         "map<string,string>": types.MapType(types.StringType(), types.StringType()),
-    }  # fmt: skip
+    }
     return types.StructType([types.StructField(name, kinds[kind]) for name, kind in columns.items()])
 
 
@@ -176,9 +179,9 @@ def run(arguments: argparse.Namespace, root: str) -> None:
             if not number:
                 rows = store.select("body", "tags", "keys", "properties", "queueId")
                 with measured(f"sink, Spark local[{cores}]", lambda: arguments.messages):
-                    rows.write.format("rocketmq").options(
-                        nameServer=arguments.name_server, topic=topic
-                    ).mode("append").save()  # fmt: skip
+                    rows.write.format("rocketmq").options(nameServer=arguments.name_server, topic=topic).mode(
+                        "append"
+                    ).save()
                 measure_reader(
                     "broker, all columns",
                     BatchReader(source_options(broker, streaming=False), schema_of(ROCKETMQ_COLUMNS)),

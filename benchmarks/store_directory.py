@@ -30,9 +30,17 @@ def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToSto
     uniq_key = f"7F0000013039{number >> 16:012X}{number & 0xFFFF:08X}"
     text = properties.encode({"UNIQ_KEY": uniq_key, "KEYS": f"k{number}", "CLUSTER": "DefaultCluster", "TAGS": "t"})
     return MessageToStore(
-        topic, queue_id, body, text, born_timestamp=now_ms(), born_host=HOST, store_host=HOST, tags_code=TAGS_CODE,
-        uniq_key=uniq_key, keys=f"k{number}",
-    )  # fmt: skip
+        topic,
+        queue_id,
+        body,
+        text,
+        born_timestamp=now_ms(),
+        born_host=HOST,
+        store_host=HOST,
+        tags_code=TAGS_CODE,
+        uniq_key=uniq_key,
+        keys=f"k{number}",
+    )
 
 
 def fill(store: MessageStore, total_bytes: int, *, body_bytes: int = 1024, queues: int = 8) -> int:

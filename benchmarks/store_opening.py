@@ -86,8 +86,11 @@ def measure(root: Path, copy: Path) -> dict[str, float]:
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "benchmarks.store_opening", "--open", str(copy)],
-            env=dict(os.environ, PYTHONPATH=str(PROJECT / "src")), capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            env=dict(os.environ, PYTHONPATH=str(PROJECT / "src")),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     finally:
         shutil.rmtree(copy)
     found: dict[str, float] = json.loads(done.stdout)

@@ -136,8 +136,10 @@ def main() -> None:
             conf.write_text(f"listenPort={port}\nkvConfigPath={directory}/kv.json\n")
             namesrv = subprocess.Popen(
                 [sys.executable, "-P", "-m", "triomq.namesrv", "-c", str(conf)],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, HOME=name),
-            )  # fmt: skip
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=dict(os.environ, HOME=name),
+            )
             try:
                 measure(
                     "apache",

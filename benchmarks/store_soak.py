@@ -166,8 +166,13 @@ class Load:
             number = self._report.received - 1
             if number < 0:
                 continue
-            fields = {"topic": TOPIC, "key": f"k{max(0, number - 100)}", "maxNum": "32", "beginTimestamp": "0",
-                      "endTimestamp": str(1 << 60)}  # fmt: skip
+            fields = {
+                "topic": TOPIC,
+                "key": f"k{max(0, number - 100)}",
+                "maxNum": "32",
+                "beginTimestamp": "0",
+                "endTimestamp": str(1 << 60),
+            }
             await self._ask(RequestCode.QUERY_MESSAGE, fields)
             fields = {"topic": TOPIC, "queueId": "0", "timestamp": str(time.time_ns() // 1_000_000 - 5000)}
             await self._ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
@@ -185,10 +190,18 @@ def body(number: int) -> bytes:
 
 def pull(queue_id: int, offset: int) -> RemotingCommand:
     fields = {
-        "consumerGroup": "steady", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset),
-        "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "1000", "subscription": "*",
-        "subVersion": "0", "expressionType": "TAG",
-    }  # fmt: skip
+        "consumerGroup": "steady",
+        "topic": TOPIC,
+        "queueId": str(queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "6",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "1000",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
     return new_request(RequestCode.PULL_MESSAGE, ext_fields=fields)
 
 

@@ -150,7 +150,7 @@ def main() -> int:
             print(
                 f"| {name} | {attack.title} | {peak_mib:.0f} MiB{' **above**' * (peak_mib > limit_mib)} | "
                 f"{alone.p(0.99):.2f} ms | {beside.p(0.99):.2f} ms | {times:.1f}{' !' * (times > MOST_TIMES_OWN)} | "
-                f"{beside.p(1) :.0f} ms | {beside.refused} |",
+                f"{beside.p(1):.0f} ms | {beside.refused} |",
                 flush=True,
             )
     return 1 if failed else 0

@@ -44,8 +44,7 @@ class Watch:
             self.descriptors.append(len(descriptors(pid)))
 
     def memory_between(self, begin: float, end: float) -> int:
-        """Return the median of the samples between two points of the run (0 its beginning, 1 its end); of at least one.
-        """
+        """Return the median of the samples (at least one) between two points of the run (0: begin, 1: end)."""
         first = min(int(len(self.memory_bytes) * begin), len(self.memory_bytes) - 1)
         return int(statistics.median(self.memory_bytes[first : max(first + 1, int(len(self.memory_bytes) * end))]))
 

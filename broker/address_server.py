@@ -1,7 +1,7 @@
 """AddressServer: where the list of NameServers is published (RocketMQ: TopAddressing).
 
-    GET http://<domain>:8080/rocketmq/<subgroup>        ":8080" is left out when the domain has a port
-    answer 200 with "host:port;host:port"
+GET http://<domain>:8080/rocketmq/<subgroup>        ":8080" is left out when the domain has a port
+answer 200 with "host:port;host:port"
 """
 
 from __future__ import annotations

@@ -139,10 +139,12 @@ class ConfigurationUpdate:
             log.warning("update of unknown keys ignored", keys=",".join(unknown), remote=remote)
         if not keys:
             return keys
-        names, listed = _file_keys(records), _texts(records)
+        names = _file_keys(records)
+        listed = _texts(records)
         await self._write({names[key]: listed[key] for key in keys})
         records, keys = self._changed(values, refused=REFUSED_KEYS)  # the file may have been reloaded since
-        before, after = _texts(configuration.records()), _texts(records)
+        before = _texts(configuration.records())
+        after = _texts(records)
         self._install(records, keys, remote)
         if changed is not None:
             changed({key: before[key] for key in sorted(keys)}, {key: after[key] for key in sorted(keys)})
@@ -173,7 +175,8 @@ class ConfigurationUpdate:
         broker, server, client, store = before
         broker = changed(broker, values)
         records = broker, changed(server, values), changed(client, values), changed(store, values)
-        present, listed = _texts(before), _texts(records)
+        present = _texts(before)
+        listed = _texts(records)
         keys = frozenset(key for key, text in listed.items() if present[key] != text)
         _check(keys, listed, refused)
         default_allowances(broker, "update")

@@ -60,8 +60,7 @@ FREE_PORT_TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the parts of a running broker share: its tables, its server with the requests of both ports, and its stop.
-    """
+    """What the parts of a running broker share: its tables, its server for the requests of both ports, its stop."""
 
     tables: Tables
     server: RemotingServer
@@ -138,7 +137,8 @@ class BrokerController:
 
     async def _live_on(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
         turn = Turn()
-        table, fast_table = ProcessorTable(), ProcessorTable()
+        table = ProcessorTable()
+        fast_table = ProcessorTable()
         extensions = self._extensions or Extensions.load(self.configuration)
         settings = self.configuration.server
         memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
@@ -182,7 +182,10 @@ class BrokerController:
 
     async def _work(self, work: Work, tls: TlsSettings, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
         """Run all parts of the broker beside its store, until they have stopped."""
-        tables, server, certificates, stopping = work.tables, work.server, work.certificates, work.stopping
+        tables = work.tables
+        server = work.server
+        certificates = work.certificates
+        stopping = work.stopping
         dialing = self._client_certificates(tls)
         async with trio.open_nursery() as store_nursery, self._open_client(dialing) as client:
             await store_nursery.start(tables.store.run)

@@ -10,7 +10,8 @@ from triomq.dledger import status
 
 def group_values(serving: Serving) -> Callable[[], dict[str, str]]:
     """Return the function that returns key -> text; nothing without enableDLegerCommitLog."""
-    settings, tables = serving.tables.configuration.group, serving.tables.group
+    settings = serving.tables.configuration.group
+    tables = serving.tables.group
 
     def values() -> dict[str, str]:
         member = serving.group.member if serving.group is not None else None

@@ -164,7 +164,8 @@ class Hooks:
         if context is None:
             return
         fields = response.ext_fields or {}
-        context.code, context.remark = response.code, response.remark
+        context.code = response.code
+        context.remark = response.remark
         context.message_id = fields.get("msgId")
         context.queue_id = int(fields.get("queueId", context.queue_id))
         context.queue_offset = int(fields.get("queueOffset", -1))

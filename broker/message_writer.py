@@ -257,9 +257,7 @@ class MessageWriter:
         return self._redirect(message, properties, SCHEDULE_TOPIC, level - 1)
 
     @staticmethod
-    def _redirect(
-        message: MessageToStore, properties: dict[str, str], topic: str, queue_id: int
-    ) -> PutResult | None:
+    def _redirect(message: MessageToStore, properties: dict[str, str], topic: str, queue_id: int) -> PutResult | None:
         """Let a message wait in another queue for its own, unless the store would refuse it there: return that refusal,
         which would come too late for the sender."""
         refused = refusal_of(message.topic, message.queue_id)

@@ -58,7 +58,8 @@ class ProducerChecks:
 
     def check(self, half: HalfMessage) -> None:
         group = half.properties.get(names.PRODUCER_GROUP)
-        may_send, topic = self._may_send, half.properties.get(names.REAL_TOPIC, "")
+        may_send = self._may_send
+        topic = half.properties.get(names.REAL_TOPIC, "")
         suits = (lambda connection: may_send(connection, topic)) if may_send is not None else None
         channel = self._producers.pick(group, suits) if group else None
         if channel is None:

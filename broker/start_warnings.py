@@ -17,7 +17,8 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
             "no NameServer is configured, so clients cannot find this broker: set namesrvAddr, -n or the variable "
             "NAMESRV_ADDR to addresses such as 127.0.0.1:9876"
         )
-    ha_tls, tls = configuration.ha_tls, TlsSettings.from_values(configuration.properties)
+    ha_tls = configuration.ha_tls
+    tls = TlsSettings.from_values(configuration.properties)
     if tls.is_test_mode and (ha_tls.mode is not HaTlsMode.disabled or ha_tls.is_dialing_secure):
         yield (
             "tls.ha.mode, tls.ha.enable: in test mode replication is encrypted, but neither side checks the other: set "

@@ -289,7 +289,8 @@ class TransactionLog:
 
     def put_back(self, half: HalfMessage) -> bool:
         queue_id, old = half.queue_id, half.queue_offset
-        states, pending = self._states_of(queue_id), PendingPut()
+        states = self._states_of(queue_id)
+        pending = PendingPut()
         copy = copy_of(half, TRANS_HALF_TOPIC, queue_id, store_host=self._store_host, replaces=True)
         self._writer.put(copy, {}, False, pending)
         result = pending.result

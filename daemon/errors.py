@@ -1,6 +1,6 @@
 """Errors that prevent the start of a daemon, and the exit codes of its process.
 
-    StartError      the operator must change something outside of the program; printed as one line, no traceback
+StartError      the operator must change something outside of the program; printed as one line, no traceback
 """
 
 import os

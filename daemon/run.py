@@ -44,7 +44,8 @@ def run(
     `log_hint` says where the log is; `reload` is called for each SIGHUP. Return the exit code. The signal handlers
     stay in place, so that a late signal does not interrupt what the caller does before the process ends.
     """
-    signals, notices = DaemonSignals(program), Notices(os.environ)
+    signals = DaemonSignals(program)
+    notices = Notices(os.environ)
     raise_open_files_limit()
     late = f"not stopped within {stop_deadline_seconds:g} s, ending the process"
     watchdog = Deadline(program, stop_deadline_seconds, ExitCode.STOPPED_LATE, late)

@@ -32,9 +32,7 @@ def line(points: Sequence[float], most: int = MOST_POINTS) -> dict[str, object]:
     top = ceiling(max(shown, default=0.0))
     step = WIDTH / max(1, most - 1)
     begin = WIDTH - step * (len(shown) - 1)
-    places = [
-        f"{begin + number * step:.1f},{HEIGHT - value / top * HEIGHT:.1f}" for number, value in enumerate(shown)
-    ]
+    places = [f"{begin + number * step:.1f},{HEIGHT - value / top * HEIGHT:.1f}" for number, value in enumerate(shown)]
     area = [f"{begin:.1f},{HEIGHT}", *places, f"{WIDTH},{HEIGHT}"] if places else []
     return {
         "line": " ".join(places),

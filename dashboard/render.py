@@ -162,5 +162,3 @@ def duration_text(seconds: float | None) -> str:
         if len(parts) == 2:
             break
     return " ".join(part for part in parts if part)
-
-

@@ -1,9 +1,9 @@
 """Site: from a request to a page. Decides who may see it, then lets a view make the data and a template show it.
 
-    /static/...   the style sheet and the script
-    /login        and POST /login, POST /logout, if the daemon has accounts
-    /<view>       a page
-    /api/<view>   its data as JSON
+/static/...   the style sheet and the script
+/login        and POST /login, POST /logout, if the daemon has accounts
+/<view>       a page
+/api/<view>   its data as JSON
 """
 
 from __future__ import annotations

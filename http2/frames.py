@@ -52,7 +52,8 @@ class FrameReader:
         frames: list[Frame] = []
         data = self._held + data if self._held else data
         self._held = b""
-        position, end = 0, len(data)
+        position = 0
+        end = len(data)
         if not self._has_begun:
             if data[: len(PREFACE)] != PREFACE[:end]:
                 return frames, ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the connection does not begin as HTTP/2 does")

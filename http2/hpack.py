@@ -75,7 +75,10 @@ class HeaderDecoder:
     def decode(self, block: bytes) -> list[Field]:
         """Return the fields of a block. Raise HeaderFault, after which no other block can be decoded."""
         found: list[Field] = []
-        position, end, list_bytes, updates = 0, len(block), 0, 0
+        position = 0
+        end = len(block)
+        list_bytes = 0
+        updates = 0
         while position < end:
             first = block[position]
             if first & 0x80:

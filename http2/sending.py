@@ -43,8 +43,17 @@ _DEBUG_BYTES: Final = 256
 class Stream:
     """One request and its answer. `unconsumed` bytes were received and not given back to the window."""
 
-    __slots__ = ("has_received_all", "has_responded", "pending", "pending_bytes", "receive_window", "send_window",
-                 "stream_id", "trailers", "unconsumed")  # fmt: skip
+    __slots__ = (
+        "has_received_all",
+        "has_responded",
+        "pending",
+        "pending_bytes",
+        "receive_window",
+        "send_window",
+        "stream_id",
+        "trailers",
+        "unconsumed",
+    )
 
     def __init__(self, stream_id: int, receive_window: int, send_window: int) -> None:
         self.stream_id = stream_id

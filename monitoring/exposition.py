@@ -188,9 +188,7 @@ class Page:
 def _histogram_lines(name: str, text: str, value: Histogram) -> str:
     comma = "," if text else ""
     braces = f"{{{text}}}" if text else ""
-    lines = [
-        f'{name}_bucket{{{text}{comma}le="{number(edge)}"}} {count}\n' for edge, count in value.cumulative()
-    ]
+    lines = [f'{name}_bucket{{{text}{comma}le="{number(edge)}"}} {count}\n' for edge, count in value.cumulative()]
     lines.append(f"{name}_sum{braces} {number(value.total)}\n{name}_count{braces} {value.count}\n")
     return "".join(lines)
 

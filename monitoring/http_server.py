@@ -156,7 +156,8 @@ class HttpServer:
     async def run(self) -> None:
         """Serve until cancelled."""
         assert self._listening is not None
-        listener, port = network.listener_of(self._listening), network.port_of(self._listening)
+        listener = network.listener_of(self._listening)
+        port = network.port_of(self._listening)
         outage = Outage()
         async with listener, trio.open_nursery() as nursery:
             nursery.start_soon(self._step_line.run)

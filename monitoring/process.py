@@ -53,9 +53,7 @@ def _python_families() -> Iterator[Family]:
         ("python_gc_objects_uncollectable_total", "Objects that it could not free.", "uncollectable"),
         ("python_gc_collections_total", "Runs of the garbage collector.", "collections"),
     ):
-        yield counter(
-            name, meaning, [(labels(generation=str(number)), each[key]) for number, each in enumerate(stats)]
-        )
+        yield counter(name, meaning, [(labels(generation=str(number)), each[key]) for number, each in enumerate(stats)])
     version = sys.version_info
     text = labels(
         implementation=platform.python_implementation(),

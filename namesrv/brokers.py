@@ -332,4 +332,3 @@ class BrokerTable:
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
         self._on_gone(name)
-

@@ -97,7 +97,8 @@ async def serve(
         kept = memory.tables.account("kept routes")
         table = ProcessorTable()
         NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept).register_all(table)
-        certificates, turn = ServerCertificates(tls), Turn()
+        certificates = ServerCertificates(tls)
+        turn = Turn()
         events = BrokerConnections(routes, dropped)
         server = RemotingServer(
             server_settings, turn, events=events, tls_mode=tls.mode, tls_context=certificates.context, memory=memory
@@ -108,7 +109,8 @@ async def serve(
             on_jump(server.time_jumped)
         tasks = [RouteUpkeep(routes).run, certificates.watch, *([dialing.watch] if dialing is not None else [])]
         tasks += [partial(scan_silent_brokers, routes, dropped), partial(log_kv_config, kv_config)]
-        asked, stopping = trio.Event(), Stopping()
+        asked = trio.Event()
+        stopping = Stopping()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_tell_cancelled, asked)
             # Responses leave before connections close, so the cancellation must not reach them directly.

@@ -196,7 +196,9 @@ class KvConfig:
 
     def _enter(self, change: _Change) -> bool:
         """Make a change in the next file, behind those that are already in it. Return whether there is one."""
-        namespace, key, value = change.namespace, change.key, change.value
+        namespace = change.namespace
+        key = change.key
+        value = change.value
         present = self._next.get(namespace, {}).get(key)
         change.entry_before = present
         change.before = present[0] if present is not None else None

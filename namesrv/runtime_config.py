@@ -72,9 +72,11 @@ class RuntimeConfig:
 
     def take(self, values: Mapping[str, str]) -> frozenset[str]:
         """Apply edits of the configuration file; return the changed keys. Raises SettingError with nothing changed."""
-        namesrv, server = changed(self.namesrv, values), changed(self.server, values)
+        namesrv = changed(self.namesrv, values)
+        server = changed(self.server, values)
         before = self.values()
-        self.namesrv, self.server = namesrv, server
+        self.namesrv = namesrv
+        self.server = server
         return frozenset(key for key, text in self.values().items() if before.get(key) != text)
 
     async def _apply(self, values: Mapping[str, str], remote: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -1,7 +1,7 @@
 """The account of a tool or of a slave: the document conf/tools.yml, and variables that stand in for it.
 
-    accessKey: operator
-    secretKey: its secret           or secretKeyFile: a file that holds it, relative to the directory of tools.yml
+accessKey: operator
+secretKey: its secret           or secretKeyFile: a file that holds it, relative to the directory of tools.yml
 """
 
 from __future__ import annotations

@@ -175,8 +175,7 @@ Decision = Annotated[
     Bound(
         "the end of a transaction",
         limit="0, 8 or 12",
-        test=BROKER
-        + "test_broker_transactions.py::test_a_request_that_says_neither_commit_nor_rollback_is_refused",
+        test=BROKER + "test_broker_transactions.py::test_a_request_that_says_neither_commit_nor_rollback_is_refused",
         clients="the format's own: the three ends of a transaction",
     ),
 ]

@@ -50,9 +50,7 @@ def encode(table: Mapping[str, str]) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def text_to_store_reference(
-    text: str, cluster: str
-) -> tuple[bytes, bool, int, str | None, str | None] | None:
+def text_to_store_reference(text: str, cluster: str) -> tuple[bytes, bool, int, str | None, str | None] | None:
     """Return (stored, wait, tags_code, uniq_key, keys) for the properties of a plain message.
 
     `stored` are the bytes to store, without WAIT and with CLUSTER; the other items are read from the properties. Return

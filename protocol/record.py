@@ -376,9 +376,7 @@ def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
         offset = properties_at + properties_length
         if properties_length < 0 or offset > end:
             raise RecordError(f"properties length {properties_length} at {properties_at - 2} of a batch does not fit")
-        units.append(
-            BatchUnit(flag, bytes(body[body_at : body_at + body_length]), bytes(body[properties_at:offset]))
-        )
+        units.append(BatchUnit(flag, bytes(body[body_at : body_at + body_length]), bytes(body[properties_at:offset])))
     return units
 
 

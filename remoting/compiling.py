@@ -10,5 +10,6 @@ __all__ = ["mypyc_attr"]
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
 else:
+
     def mypyc_attr(**_: Any) -> Any:
         return lambda compiled: compiled

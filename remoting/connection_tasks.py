@@ -27,9 +27,7 @@ class Tasks:
     """See the module's docstring. `peer` names the connection in the log. `on_room` is called when none waits any more.
     `steps` are those of this connection."""
 
-    def __init__(
-        self, nursery: trio.Nursery, peer: str, on_room: Callable[[], None], steps: Steps
-    ) -> None:
+    def __init__(self, nursery: trio.Nursery, peer: str, on_room: Callable[[], None], steps: Steps) -> None:
         self._nursery = nursery
         self._peer = peer
         self._on_room = on_room
@@ -40,8 +38,7 @@ class Tasks:
         self._is_cancelled = False
 
     def start(self, function: _Function, args: tuple[Any, ...]) -> bool:
-        """Run an async function, or let it wait until others have ended. It must not raise. Return whether one waits.
-        """
+        """Run an async function, or let it wait until others have ended. It must not raise. Return whether it waits."""
         if self._running < MAX_TASKS:
             self._running += 1
             self._nursery.start_soon(self._run_all, function, args)

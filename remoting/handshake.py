@@ -1,9 +1,9 @@
 """TLS handshakes of both sides: bounded in time, and with an error that says what is wrong and what to do.
 
-    shake_hands       perform one within a number of seconds; HandshakeFailed carries the sentence
-    explained         that sentence for an error of OpenSSL, also for one that a later read or write meets: with TLS 1.3
-                      a client learns at its first read that the server refused its certificate
-    HandshakeLog      the failures of peers that connect to this side, in a bounded number of lines
+shake_hands       perform one within a number of seconds; HandshakeFailed carries the sentence
+explained         that sentence for an error of OpenSSL, also for one that a later read or write meets: with TLS 1.3
+                  a client learns at its first read that the server refused its certificate
+HandshakeLog      the failures of peers that connect to this side, in a bounded number of lines
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ class LineLimit:
         one has to be left out."""
         now = self._clock()
         if now - self._began >= 1:
-            self._began, self._lines = now, 0
+            self._began = now
+            self._lines = 0
         if self._lines >= self._per_second:
             self._left_out += 1
             return None

@@ -64,8 +64,17 @@ class Share:
     """What one connection holds."""
 
     __deletable__ = ("owner",)  # for mypyc
-    __slots__ = ("_backlog_bytes", "_budget", "_has_left", "_kept_bytes", "_waiting_bytes", "frame_bytes", "has_grant",
-                 "is_waiting", "owner")  # fmt: skip
+    __slots__ = (
+        "_backlog_bytes",
+        "_budget",
+        "_has_left",
+        "_kept_bytes",
+        "_waiting_bytes",
+        "frame_bytes",
+        "has_grant",
+        "is_waiting",
+        "owner",
+    )
 
     def __init__(self, budget: MemoryBudget, owner: Owner) -> None:
         self._budget = budget

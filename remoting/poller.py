@@ -43,8 +43,19 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class SocketTransport:
     """One socket of the poller. It sends what the socket accepts now, and the rest when it is writable again."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "client", "connection", "fd",
-                 "has_more", "is_watched", "requests")  # fmt: skip
+    __slots__ = (
+        "_backlog",
+        "_backlog_bytes",
+        "_interest",
+        "_poller",
+        "_sock",
+        "client",
+        "connection",
+        "fd",
+        "has_more",
+        "is_watched",
+        "requests",
+    )
 
     def __init__(self, poller: Poller, sock: socket.socket, connection: Connection) -> None:
         self._poller = poller

@@ -70,8 +70,7 @@ class NoEvents:
 
 
 class Undecided:
-    """A socket that is accepted but has no connection yet. `scope` is that of the task that waits for its first bytes.
-    """
+    """An accepted socket that has no connection yet. `scope` is that of the task that waits for its first bytes."""
 
     has_spoken = False
 

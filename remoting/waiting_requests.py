@@ -38,7 +38,8 @@ class WaitingRequests:
 
     def has_room(self) -> bool:
         """Return whether so little waits that the socket is read again."""
-        requests, size_bytes = READ_AGAIN_BELOW * READ_AHEAD_REQUESTS, READ_AGAIN_BELOW * READ_AHEAD_BYTES
+        requests = READ_AGAIN_BELOW * READ_AHEAD_REQUESTS
+        size_bytes = READ_AGAIN_BELOW * READ_AHEAD_BYTES
         return len(self.queue) < requests and self.held_bytes < size_bytes
 
 

@@ -34,16 +34,26 @@ SEEDS_PER_PROCESS = 200
 def main() -> int:
     """Return 0 when every seed held, 1 if one failed."""
     parser = argparse.ArgumentParser(prog="bin/simulate", description=__doc__)
-    parser.add_argument("seeds", nargs="?", type=_seeds, default=range(100), metavar="SEEDS",
-                        help="how many from 0 on, or FIRST..LAST (100)")  # fmt: skip
+    parser.add_argument(
+        "seeds",
+        nargs="?",
+        type=_seeds,
+        default=range(100),
+        metavar="SEEDS",
+        help="how many from 0 on, or FIRST..LAST (100)",
+    )
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--plant", metavar="NAME", choices=sorted(planted.BUGS), help="put a known bug in first")
     parser.add_argument("--planted", action="store_true", help="find every known bug, and say how many seeds it took")
     parser.add_argument("--brief", action="store_true", help="do not look for the shortest plan that fails")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="how many seeds at a time (1)")
-    parser.add_argument("--done", type=Path, metavar="FILE",
-                        help="note what is done in this file; a later run leaves that out and counts it")  # fmt: skip
+    parser.add_argument(
+        "--done",
+        type=Path,
+        metavar="FILE",
+        help="note what is done in this file; a later run leaves that out and counts it",
+    )
     given = parser.parse_args()
     gc.collect()
     gc.freeze()
@@ -78,8 +88,11 @@ class Totals:
         )
         yield f"  messages: {self.counts['acknowledged']} acknowledged, {self.counts['consumed']} consumed"
         for what in ("stream", "step", "fault"):
-            found = sorted((name.removeprefix(what + " "), count) for name, count in self.counts.items()
-                           if name.startswith(what + " "))  # fmt: skip
+            found = sorted(
+                (name.removeprefix(what + " "), count)
+                for name, count in self.counts.items()
+                if name.startswith(what + " ")
+            )
             yield f"  {what}s: " + ", ".join(f"{name} {count}" for name, count in found)
 
 

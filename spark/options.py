@@ -21,26 +21,78 @@ from triomq.spark.errors import OptionError
 DEFAULT_SOURCE_GROUP: Final = "SPARK_SOURCE"
 DEFAULT_SINK_GROUP: Final = "SPARK_SINK"
 _CONNECTION: Final = (
-    "nameServer", "accessKey", "secretKey", "secretKeyFile", "securityToken", "tls.enable", "tls.client.trustCertPath",
-    "tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword", "tls.client.authServer",
-    "requestTimeoutMs", "retryTimeoutMs",
-)  # fmt: skip
+    "nameServer",
+    "accessKey",
+    "secretKey",
+    "secretKeyFile",
+    "securityToken",
+    "tls.enable",
+    "tls.client.trustCertPath",
+    "tls.client.certPath",
+    "tls.client.keyPath",
+    "tls.client.keyPassword",
+    "tls.client.authServer",
+    "requestTimeoutMs",
+    "retryTimeoutMs",
+)
 SOURCE_OPTIONS: Final = (
-    *_CONNECTION, "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger", "maxTriggerDelayMs", "minPartitions", "failOnDataLoss", "includeProperties", "filter",
-    "filterType", "rowFormat", "consumerGroup", "commitOffsets", "pullBatchSize", "pullsInFlight", "maxRatePerTask",
-    "pushDownFilters", "maxRecordsPerPartition",
-)  # fmt: skip
+    *_CONNECTION,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelayMs",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeProperties",
+    "filter",
+    "filterType",
+    "rowFormat",
+    "consumerGroup",
+    "commitOffsets",
+    "pullBatchSize",
+    "pullsInFlight",
+    "maxRatePerTask",
+    "pushDownFilters",
+    "maxRecordsPerPartition",
+)
 STORE_OPTIONS: Final = (
-    "path", "commitLogPath", "subscribe", "subscribePattern", "split", "logEnd", "minPartitions", "failOnDataLoss",
-    "includeProperties", "rowFormat", "brokerName", "startingTimestamp", "endingTimestamp", "pushDownFilters",
-    "startingOffset", "endingOffset", "maxRecordsPerPartition",
-)  # fmt: skip
+    "path",
+    "commitLogPath",
+    "subscribe",
+    "subscribePattern",
+    "split",
+    "logEnd",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeProperties",
+    "rowFormat",
+    "brokerName",
+    "startingTimestamp",
+    "endingTimestamp",
+    "pushDownFilters",
+    "startingOffset",
+    "endingOffset",
+    "maxRecordsPerPartition",
+)
 SINK_OPTIONS: Final = (
-    *_CONNECTION, "topic", "producerGroup", "retries", "batchBytes", "idempotence", "writeId", "maxRatePerTask",
+    *_CONNECTION,
+    "topic",
+    "producerGroup",
+    "retries",
+    "batchBytes",
+    "idempotence",
+    "writeId",
+    "maxRatePerTask",
     "checkpointLocation",
-)  # fmt: skip
+)
 
 
 class OptionTable:
@@ -148,7 +200,8 @@ def connection_options(table: OptionTable) -> ConnectionOptions:
 
 def _secret_key(table: OptionTable) -> str | None:
     """Return the secret key, which may be in a file: options are seen in the list of processes and in Spark's pages."""
-    text, path = table.text("secretKey"), table.text("secretKeyFile")
+    text = table.text("secretKey")
+    path = table.text("secretKeyFile")
     if path is None:
         return text
     if text is not None:

@@ -40,10 +40,22 @@ _TYPES: Final[dict[str, tuple[str, ...]]] = {
 _KAFKA_NAMES: Final = {"value": "body", "key": "keys", "partition": "queueId"}
 _IGNORED: Final = frozenset(
     {
-        "queueOffset", "bornTimestamp", "storeTimestamp", "msgId", "physicalOffset", "offset", "timestamp",
-        "timestampType", "flag", "sysFlag", "reconsumeTimes", "bornHost", "storeHost", "offsetMsgId",
+        "queueOffset",
+        "bornTimestamp",
+        "storeTimestamp",
+        "msgId",
+        "physicalOffset",
+        "offset",
+        "timestamp",
+        "timestampType",
+        "flag",
+        "sysFlag",
+        "reconsumeTimes",
+        "bornHost",
+        "storeHost",
+        "offsetMsgId",
     }
-)  # fmt: skip
+)
 """Columns of the sources that describe where a message was. They are not written."""
 
 _KEPT_SYSTEM_PROPERTIES: Final = frozenset({names.KEYS, names.TAGS, names.UNIQ_KEY, names.BUYER_ID})
@@ -58,9 +70,7 @@ def sink_columns(schema: Any, topic: str | None) -> dict[str, int]:
             continue
         kinds = _TYPES.get(name)
         if kinds is None:
-            raise OptionError(
-                f"sink: column {item.name!r} is not one of {', '.join(_TYPES)}; drop or rename it"
-            )
+            raise OptionError(f"sink: column {item.name!r} is not one of {', '.join(_TYPES)}; drop or rename it")
         kind = item.dataType.simpleString()
         if kind not in kinds:
             raise OptionError(f"sink: column {item.name!r} is {kind}, not {' or '.join(kinds)}")
@@ -137,9 +147,7 @@ class RowReader:
         text = properties.encode(table)
         if len(text) > MAX_PROPERTIES_BYTES:
             raise OptionError(f"sink: a row for topic {topic!r} has {len(text)} bytes of properties; 32767 are allowed")
-        return OutgoingMessage(
-            topic, body, text, queue_id, broker_name, sharding_key, delay_level or 0, digest
-        )  # fmt: skip
+        return OutgoingMessage(topic, body, text, queue_id, broker_name, sharding_key, delay_level or 0, digest)
 
     def _check_topic(self, topic: str) -> None:
         try:

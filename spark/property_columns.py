@@ -42,7 +42,9 @@ class PropertyColumns:
             self._set(*_one_by_one(raw))
 
     def _set(self, offsets: Any, names: Any, values: Any) -> None:
-        self.offsets, self.names, self.values = offsets, names, values
+        self.offsets = offsets
+        self.names = names
+        self.values = values
         self._codes = names.dictionary_encode()
         self._rows = compute.list_parent_indices(pa.ListArray.from_arrays(offsets, names))
 

@@ -191,9 +191,7 @@ def _inflated(data: Buffer, begin: int, end: int, flags: int) -> bytes:
 class _Records:
     """The records of one batch. Parts that several columns need are computed once, on first use."""
 
-    def __init__(
-        self, data: Buffer, bounds: list[int], inflated: dict[int, bytes], broker_name: str | None
-    ) -> None:
+    def __init__(self, data: Buffer, bounds: list[int], inflated: dict[int, bytes], broker_name: str | None) -> None:
         self.data = data
         self.bounds = bounds
         self.inflated = inflated

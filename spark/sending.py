@@ -48,9 +48,7 @@ class Sender:
         self._max_rate = max_rate
         self._cluster = cluster
         self._started = cluster.clock()
-        self._requests = SendRequests(
-            group, template_topic=AUTO_CREATE_TOPIC, default_topic_queues=NEW_TOPIC_QUEUES
-        )
+        self._requests = SendRequests(group, template_topic=AUTO_CREATE_TOPIC, default_topic_queues=NEW_TOPIC_QUEUES)
         self._batch_bytes = batch_bytes
         self._retries = retries
         self._now_ms = now_ms
@@ -113,7 +111,8 @@ class Sender:
             size = 0
             if message.queue_id is None and message.sharding_key is None:
                 queue = self._next_queue(message.topic)
-                buffer, size = self._buffers.setdefault(queue, []), self._buffered_bytes.get(queue, 0)
+                buffer = self._buffers.setdefault(queue, [])
+                size = self._buffered_bytes.get(queue, 0)
             else:
                 buffer = self._buffers.setdefault(queue, [])
         buffer.append(message)
@@ -230,10 +229,14 @@ def _one_request(messages: Sequence[OutgoingMessage]) -> Outgoing:
     """One message, or a batch of several, as a send request carries it. UNIQ_KEY is in the properties of each."""
     if len(messages) == 1:
         [message] = messages
-        code, body, properties = RequestCode.SEND_MESSAGE_V2, message.body, message.properties.decode()
+        code = RequestCode.SEND_MESSAGE_V2
+        body = message.body
+        properties = message.properties.decode()
     else:
         units = [BatchUnit(0, message.body, message.properties) for message in messages]
-        code, body, properties = RequestCode.SEND_BATCH_MESSAGE, encode_batch_units(units), ""
+        code = RequestCode.SEND_BATCH_MESSAGE
+        body = encode_batch_units(units)
+        properties = ""
     return Outgoing(
         code=code,
         topic=messages[0].topic,

@@ -97,7 +97,8 @@ def next_record(data: Any, at: int, end: int) -> int:
     are not a record. Checks only the lengths."""
     if end - at < 8:
         return 0
-    size, magic = _WORD.unpack_from(data, at)[0], _WORD.unpack_from(data, at + 4)[0]
+    size = _WORD.unpack_from(data, at)[0]
+    magic = _WORD.unpack_from(data, at + 4)[0]
     if magic == MESSAGE_MAGIC:
         return size if FIXED_BYTES <= size <= end - at and has_good_lengths(data, at, size) else -1
     if magic == BLANK_MAGIC or (size == 0 and magic == 0):

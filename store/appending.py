@@ -77,7 +77,9 @@ class Appending:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
             message = message.with_content(message.flag, message.body, _with_queue_offsets(message.properties, more))
         topic = queue.topic_bytes
-        body_bytes, topic_bytes, properties_bytes = len(message.body), len(topic), len(message.properties)
+        body_bytes = len(message.body)
+        topic_bytes = len(topic)
+        properties_bytes = len(message.properties)
         size = record.FIXED_BYTES + body_bytes + topic_bytes + properties_bytes
         size += len(message.born_host) + len(message.store_host) - 16
         if topic_bytes > record.MAX_TOPIC_BYTES or properties_bytes > MAX_PROPERTIES_BYTES:
@@ -181,7 +183,8 @@ class Appending:
         total = 0
         for unit in units:
             stored = _join(unit.properties, shared_properties)
-            body_bytes, properties_bytes = len(unit.body), len(stored)
+            body_bytes = len(unit.body)
+            properties_bytes = len(stored)
             if properties_bytes > MAX_PROPERTIES_BYTES:
                 return _too_long(topic, stored)
             size = shared_bytes + body_bytes + properties_bytes

@@ -272,8 +272,12 @@ class Collecting:
             self._unsound_at = physical_offset
             if queue is not None:  # else the offset may be any that a client asked for
                 self.damaged_count += 1
-            log.error("message damaged on disk, skipped", physical_offset=physical_offset, reason=reason,
-                      topic=queue.topic if queue is not None else None)  # fmt: skip
+            log.error(
+                "message damaged on disk, skipped",
+                physical_offset=physical_offset,
+                reason=reason,
+                topic=queue.topic if queue is not None else None,
+            )
 
 
 def _matches_entry(message_filter: MessageFilter, queue: ConsumeQueue, tags_code: int) -> bool:

@@ -1,15 +1,15 @@
 """The exceptions of the store, each with the reaction that it calls for.
 
-    StoreError
-    ├── StoreLocked        another process uses the directory: stop it, or choose another directory
-    ├── StoreRefused       the directory cannot be opened as it is (says which file and why); nothing was changed
-    ├── StoreFull          the disk has no space, or the process no descriptor, for this write; retry when there is
-    ├── StoreBroken        a write or sync failed: nothing more is accepted until a restart, reads continue
-    ├── SyncNotBegun       a sync could not be submitted, so nothing was lost: try again
-    ├── StoreFailed        an unexpected exception was raised while messages were written: the process must end
-    ├── StoreClosed        the store was closed before the wait ended
-    ├── LogNotTaken        the log of a group takes nothing here: send to the member that leads
-    └── LogCut             the end of a slave's log was truncated, because its master does not have it: wait again
+StoreError
+├── StoreLocked        another process uses the directory: stop it, or choose another directory
+├── StoreRefused       the directory cannot be opened as it is (says which file and why); nothing was changed
+├── StoreFull          the disk has no space, or the process no descriptor, for this write; retry when there is
+├── StoreBroken        a write or sync failed: nothing more is accepted until a restart, reads continue
+├── SyncNotBegun       a sync could not be submitted, so nothing was lost: try again
+├── StoreFailed        an unexpected exception was raised while messages were written: the process must end
+├── StoreClosed        the store was closed before the wait ended
+├── LogNotTaken        the log of a group takes nothing here: send to the member that leads
+└── LogCut             the end of a slave's log was truncated, because its master does not have it: wait again
 """
 
 from __future__ import annotations

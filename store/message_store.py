@@ -83,7 +83,9 @@ class MessageStore:
         self._is_open = False
         self._is_flushed = False
         self._marks = marks = Marks.of(has_buffer=live.has_buffer, has_quorum=contents.log.needs_quorum)
-        self.committed, self.accepted, self.flushed = marks.committed, marks.accepted, marks.flushed
+        self.committed = marks.committed
+        self.accepted = marks.accepted
+        self.flushed = marks.flushed
         self.acknowledged = marks.acknowledged
         self._refusals = Refusals()
         self._refusals.set("closed", "the store is not loaded yet")
@@ -115,9 +117,7 @@ class MessageStore:
         self.reading = Reading(contents, live, elsewhere)
         tail_cut = TailCut(contents, marks, self._flush, stop, elsewhere)
         self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop)
-        self.quorum = Quorum(
-            contents, marks, dispatch, self._committing, self.replica, tail_cut, self._refusals, stop
-        )
+        self.quorum = Quorum(contents, marks, dispatch, self._committing, self.replica, tail_cut, self._refusals, stop)
         contents.log.on_written = self.quorum.written
         self.upkeep = Upkeep(contents, self._retention, self._committing.commit, self._appending.append_deletion)
 

@@ -47,8 +47,22 @@ _WRITE_EVERY: Final = 50_000
 class Replica:
     """`MessageStore.replica`. Only a slave's store may be written through it."""
 
-    __slots__ = ("_committing", "_contents", "_dispatch", "_fail_stop", "_filled", "_is_open", "_log", "_pieces",
-                 "_queues", "_settings", "_tail_cut", "dispatched_offset", "fault", "on_deleted")  # fmt: skip
+    __slots__ = (
+        "_committing",
+        "_contents",
+        "_dispatch",
+        "_fail_stop",
+        "_filled",
+        "_is_open",
+        "_log",
+        "_pieces",
+        "_queues",
+        "_settings",
+        "_tail_cut",
+        "dispatched_offset",
+        "fault",
+        "on_deleted",
+    )
 
     def __init__(
         self,
@@ -300,8 +314,13 @@ class Replica:
         if queue_offset == expected:
             return
         if queue_offset < expected:
-            log.warning("the master restarted a queue", topic=queue.topic, queue_id=queue.queue_id,
-                        queue_offset=queue_offset, before=expected)  # fmt: skip
+            log.warning(
+                "the master restarted a queue",
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=queue_offset,
+                before=expected,
+            )
             self._committing.dispatched(0)  # writes what is buffered
             if queue.buffered_count == 0 and queue_offset >= queue.first_in_files:
                 queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was restarted"))
@@ -309,8 +328,13 @@ class Replica:
                 queue.min_offset = min(queue.min_offset, queue_offset)
             return
         if expected and queue_offset - expected > MAX_GAP_ENTRIES:
-            log.error("implausible queue offset", topic=queue.topic, queue_id=queue.queue_id,
-                      queue_offset=queue_offset, expected=expected)  # fmt: skip
+            log.error(
+                "implausible queue offset",
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=queue_offset,
+                expected=expected,
+            )
             return
         self._queues.fill(queue, queue_offset)
         self._filled.append(queue)

@@ -66,9 +66,7 @@ class RocketMQStoreSettings:
     mapped_file_size_consume_queue_ext_bytes: int = setting(
         "mappedFileSizeConsumeQueueExt", 50_331_648, meaning="ext file size", minimum=64
     )
-    bit_map_length_consume_queue_ext: int = setting(
-        "bitMapLengthConsumeQueueExt", 64, meaning=_NO_EFFECT
-    )
+    bit_map_length_consume_queue_ext: int = setting("bitMapLengthConsumeQueueExt", 64, meaning=_NO_EFFECT)
     flush_interval_commit_log_ms: int = setting(
         "flushIntervalCommitLog",
         500,
@@ -149,9 +147,7 @@ class RocketMQStoreSettings:
         minimum=0,
         changeable=True,
     )
-    put_msg_index_high_water: int = setting(
-        "putMsgIndexHightWater", 600_000, meaning=_NO_EFFECT, changeable=True
-    )
+    put_msg_index_high_water: int = setting("putMsgIndexHightWater", 600_000, meaning=_NO_EFFECT, changeable=True)
     max_message_size_bytes: int = setting(
         "maxMessageSize", 4_194_304, meaning="largest message body in bytes", minimum=1, changeable=True
     )
@@ -298,9 +294,7 @@ class RocketMQStoreSettings:
     offset_check_in_slave: bool = setting(
         "offsetCheckInSlave", False, meaning="a slave corrects pull offsets itself", changeable=True
     )
-    debug_lock_enable: bool = setting(
-        "debugLockEnable", False, meaning=_NO_EFFECT, changeable=True
-    )
+    debug_lock_enable: bool = setting("debugLockEnable", False, meaning=_NO_EFFECT, changeable=True)
     duplication_enable: bool = setting(
         "duplicationEnable",
         False,
@@ -364,9 +358,7 @@ class RocketMQStoreSettings:
     enable_multi_dispatch: bool = setting(
         "enableMultiDispatch", False, meaning="dispatch one message to several %LMQ% queues"
     )
-    max_lmq_consume_queue_num: int = setting(
-        "maxLmqConsumeQueueNum", 20_000, meaning=_NO_EFFECT, changeable=True
-    )
+    max_lmq_consume_queue_num: int = setting("maxLmqConsumeQueueNum", 20_000, meaning=_NO_EFFECT, changeable=True)
     enable_schedule_async_deliver: bool = setting(
         "enableScheduleAsyncDeliver", False, meaning="asynchronous delivery of delay messages", changeable=True
     )

@@ -50,6 +50,17 @@ def _command(main: str, directory: Path, configuration: Mapping[str, str], optio
     path = directory / "daemon.conf"
     path.write_text("".join(f"{key}={value}\n" for key, value in configuration.items()))
     return [
-        "env", f"ROCKETMQ_HOME={directory}", "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", LOGGING, *options,
-        f"-Duser.home={directory}", "-cp", f"{jars()}/*", f"org.apache.rocketmq.{main}", "-c", str(path),
-    ]  # fmt: skip
+        "env",
+        f"ROCKETMQ_HOME={directory}",
+        "java",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        LOGGING,
+        *options,
+        f"-Duser.home={directory}",
+        "-cp",
+        f"{jars()}/*",
+        f"org.apache.rocketmq.{main}",
+        "-c",
+        str(path),
+    ]

@@ -42,8 +42,7 @@ def source_hash(source: Path, extra: str) -> str:
 
 
 def built(source: Path, variant: str, build: Callable[[Path], None]) -> Path:
-    """Return the directory with the built driver. `build` runs in a copy of `source`, which counts only if it succeeds.
-    """
+    """Return the directory with the built driver. `build` runs in a copy of `source`; it counts if it succeeds."""
     target = cache_directory() / f"{variant}-{source_hash(source, variant)}"
     with one_at_a_time():
         if target.exists():

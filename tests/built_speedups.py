@@ -41,8 +41,7 @@ def built_speedups(package: str) -> ModuleType:
 
 
 def compile_speedups(package: str, directory: Path, *more: str) -> ModuleType:
-    """Build the extension into `directory` with strict warnings; `more` are further flags and files for the compiler.
-    """
+    """Build the extension into `directory` with strict warnings; `more`: further flags and files for the compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if compiler is None or not header.is_file():

@@ -150,11 +150,16 @@ def test_links_between_files_of_the_repository_lead_somewhere(path: Path) -> Non
 
 
 def test_links_of_the_repository_become_links_of_the_site() -> None:
-    text = "[a](docs/spark.md#jobs) [b](CHANGELOG.md) [c](bin/test) [d](https://example.org)\n```\n[e](docs/spark.md)\n```"
+    text = (
+        "[a](docs/spark.md#jobs) [b](CHANGELOG.md) [c](bin/test) [d](https://example.org)\n```\n[e](docs/spark.md)\n```"
+    )
     expected = "[a](../spark.md#jobs) [b](changelog.md) c (`bin/test`) [d](https://example.org)"
     assert repository_pages.relinked(text, "SECURITY.md", "project/security.md").split("\n") == [
-        expected, "```", "[e](docs/spark.md)", "```",
-    ]  # fmt: skip
+        expected,
+        "```",
+        "[e](docs/spark.md)",
+        "```",
+    ]
 
 
 def site(tmp_path: Path, body: str, other: str = '<h1 id="top">x</h1>') -> list[str]:
@@ -209,8 +214,9 @@ def test_a_setting_that_nothing_reads_is_listed_as_ignored_and_another_is_not() 
 
 def test_values_that_a_broker_refuses_are_found_by_trying_them() -> None:
     assert {(key, value) for key, value, _ in settings_tables.refused_values()} == {
-        ("enableDLegerCommitLog", "true"), ("duplicationEnable", "true"),
-    }  # fmt: skip
+        ("enableDLegerCommitLog", "true"),
+        ("duplicationEnable", "true"),
+    }
 
 
 def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> None:

@@ -31,8 +31,11 @@ def test_importing_the_package_loads_nothing_else() -> None:
     program = f"import sys, triomq; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); {program}"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert result.stdout == "[]\n"
 
 

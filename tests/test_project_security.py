@@ -21,8 +21,14 @@ from triomq.store.config import StoreSettings
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "SECURITY.md").read_text()
 RECORDS = (
-    BrokerSettings, StoreSettings, ServerSettings, ClientSettings, NamesrvSettings, TlsSettings, HaTlsSettings,
-)  # fmt: skip
+    BrokerSettings,
+    StoreSettings,
+    ServerSettings,
+    ClientSettings,
+    NamesrvSettings,
+    TlsSettings,
+    HaTlsSettings,
+)
 KEYS = {declared.key: record for record in RECORDS for declared in declarations(record)}
 NAMED = sorted(set(re.findall(r"`([^`]+)`", TEXT)))
 

@@ -101,8 +101,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Return the project's modules that this one imports anywhere in the file: also for type checkers and in functions.
-    """
+    """Return the project's modules that this one imports anywhere, also for type checkers and in functions."""
     known = modules()
     found: set[str] = set()
     for node in ast.walk(tree_of(path)):

@@ -64,10 +64,7 @@ OTHERS: dict[str, set[str]] = {
 }
 
 SOURCES = sorted(
-    path
-    for package in ARROWS
-    for path in (ROOT / package).rglob("*.py")
-    if "__pycache__" not in path.parts
+    path for package in ARROWS for path in (ROOT / package).rglob("*.py") if "__pycache__" not in path.parts
 )
 
 
@@ -218,8 +215,8 @@ def names_from_compiled_modules(tree: ast.AST) -> set[str]:
     return {
         alias.asname or alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and f"{(node.module or '').removeprefix('triomq.').replace('.', '/')}.py"
-        in compiled_modules()
+        if isinstance(node, ast.ImportFrom)
+        and f"{(node.module or '').removeprefix('triomq.').replace('.', '/')}.py" in compiled_modules()
         for alias in node.names
     }
 
@@ -339,7 +336,8 @@ def test_bodies_of_requests_are_decoded_as_such(path: Path) -> None:
     wrong = [
         node.lineno
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and dotted(node.func).endswith(".decode")
+        if isinstance(node, ast.Call)
+        and dotted(node.func).endswith(".decode")
         and any(dotted(argument) == "request.body" for argument in node.args)
     ]
     assert wrong == []

@@ -13,8 +13,15 @@ if TYPE_CHECKING:
 # Module -> its commands; the function of `topicRoute` is `topic_route`.
 MODULES: dict[str, tuple[str, ...]] = {
     "topics": (
-        "updateTopic", "deleteTopic", "updateTopicPerm", "topicRoute", "topicStatus", "topicClusterList", "topicList",
-        "updateOrderConf", "allocateMQ",
+        "updateTopic",
+        "deleteTopic",
+        "updateTopicPerm",
+        "topicRoute",
+        "topicStatus",
+        "topicClusterList",
+        "topicList",
+        "updateOrderConf",
+        "allocateMQ",
     ),
     "rates": ("statsAll",),
     "groups": ("updateSubGroup", "deleteSubGroup", "getConsumerConfig"),
@@ -22,11 +29,21 @@ MODULES: dict[str, tuple[str, ...]] = {
     "consumer_status": ("consumerStatus", "startMonitoring"),
     "offsets": ("cloneGroupOffset", "resetOffsetByTime", "skipAccumulatedMessage"),
     "brokers": (
-        "clusterList", "brokerStatus", "getBrokerConfig", "updateBrokerConfig", "cleanExpiredCQ",
-        "deleteExpiredCommitLog", "cleanUnusedTopic",
+        "clusterList",
+        "brokerStatus",
+        "getBrokerConfig",
+        "updateBrokerConfig",
+        "cleanExpiredCQ",
+        "deleteExpiredCommitLog",
+        "cleanUnusedTopic",
     ),
     "name_servers": (
-        "updateKvConfig", "deleteKvConfig", "wipeWritePerm", "addWritePerm", "getNamesrvConfig", "updateNamesrvConfig",
+        "updateKvConfig",
+        "deleteKvConfig",
+        "wipeWritePerm",
+        "addWritePerm",
+        "getNamesrvConfig",
+        "updateNamesrvConfig",
     ),
     "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
     "printing": ("printMsg", "printMsgByQueue", "consumeMessage"),
@@ -34,13 +51,21 @@ MODULES: dict[str, tuple[str, ...]] = {
     "traces": ("queryMsgTraceById",),
     "sending": ("sendMessage", "sendMsgStatus", "checkMsgSendRT", "clusterRT"),
     "acl": (
-        "updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr", "getAclConfig",
+        "updateAclConfig",
+        "deleteAclConfig",
+        "clusterAclConfigVersion",
+        "updateGlobalWhiteAddr",
+        "getAclConfig",
     ),
     "exports": ("exportMetadata", "exportConfigs", "exportMetrics"),
-}  # fmt: skip
+}
 
-_SPECIAL = {"allocateMQ": "allocate_mq", "cleanExpiredCQ": "clean_expired_cq", "checkMsgSendRT": "check_msg_send_rt",
-            "clusterRT": "cluster_rt"}  # fmt: skip
+_SPECIAL = {
+    "allocateMQ": "allocate_mq",
+    "cleanExpiredCQ": "clean_expired_cq",
+    "checkMsgSendRT": "check_msg_send_rt",
+    "clusterRT": "cluster_rt",
+}
 
 
 def function_name(command: str) -> str:

@@ -66,7 +66,8 @@ def delete_acl_config(run: Run) -> None:
 
 
 def update_global_white_addr(run: Run) -> None:
-    addresses, path = run.get("g"), run.get("p")
+    addresses = run.get("g")
+    path = run.get("p")
 
     def update(address: str) -> None:
         run.session.call(address, 53, {"globalWhiteAddrs": addresses, "aclFileFullPath": path or None})
@@ -98,15 +99,26 @@ def _show_versions(run: Run, address: str) -> None:
         cells = (fields.get("clusterName", ""), fields.get("brokerName", ""), fields.get("brokerAddr", ""), path)
         run.out.line("%-16s  %-22s  %-22s  %-20s  %-22s  %-22s" % (*cells, version.get("counter"), date_time(moment)))
         run.out.item(
-            cluster=cells[0], brokerName=cells[1], address=cells[2], path=path, version=version.get("counter"),
-            timestamp=moment, time=iso_time(moment),
-        )  # fmt: skip
+            cluster=cells[0],
+            brokerName=cells[1],
+            address=cells[2],
+            path=path,
+            version=version.get("counter"),
+            timestamp=moment,
+            time=iso_time(moment),
+        )
 
 
 ACCOUNT_FIELDS = (
-    "accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm", "defaultGroupPerm", "topicPerms",
+    "accessKey",
+    "secretKey",
+    "whiteRemoteAddress",
+    "admin",
+    "defaultTopicPerm",
+    "defaultGroupPerm",
+    "topicPerms",
     "groupPerms",
-)  # fmt: skip
+)
 
 
 def get_acl_config(run: Run) -> None:

@@ -54,10 +54,18 @@ def _cluster_rates(run: Run) -> None:
         run.out.line(layout % (cluster, name, number, address, *cells))
         version, _, _, wait, hours, space = cells
         run.out.item(
-            cluster=cluster, brokerName=name, brokerId=number, address=address, version=version,
-            inTps=first_number(table or {}, "putTps"), outTps=first_number(table or {}, "getTransferedTps"),
-            pageCacheLockTimeMills=wait, hours=hours, space=space, runtime=table,
-        )  # fmt: skip
+            cluster=cluster,
+            brokerName=name,
+            brokerId=number,
+            address=address,
+            version=version,
+            inTps=first_number(table or {}, "putTps"),
+            outTps=first_number(table or {}, "getTransferedTps"),
+            pageCacheLockTimeMills=wait,
+            hours=hours,
+            space=space,
+            runtime=table,
+        )
 
 
 def _rate_cells(table: dict[str, str]) -> tuple[str, str, str, str, str, str]:
@@ -70,9 +78,13 @@ def _rate_cells(table: dict[str, str]) -> tuple[str, str, str, str, str, str]:
     hours = (int(time.time() * 1000) - int(earliest)) / 3_600_000 if earliest else 0.0
     space = float(table.get("commitLogDiskRatio", 0.0) or 0.0)
     return (
-        table.get("brokerVersionDesc", ""), rates[0], rates[1], table.get("pageCacheLockTimeMills", ""),
-        f"{hours:2.2f}", f"{space:.4f}",
-    )  # fmt: skip
+        table.get("brokerVersionDesc", ""),
+        rates[0],
+        rates[1],
+        table.get("pageCacheLockTimeMills", ""),
+        f"{hours:2.2f}",
+        f"{space:.4f}",
+    )
 
 
 def first_number(table: dict[str, str], key: str) -> float:
@@ -98,9 +110,13 @@ def _cluster_more(run: Run) -> None:
         shown = (in_yesterday, out_yesterday, in_today, out_today)
         run.out.line("%-16s  %-32s %14d %14d %14d %14d" % (cluster, name, *shown))
         run.out.item(
-            cluster=cluster, brokerName=name, inTotalYest=in_yesterday, outTotalYest=out_yesterday,
-            inTotalToday=in_today, outTotalToday=out_today,
-        )  # fmt: skip
+            cluster=cluster,
+            brokerName=name,
+            inTotalYest=in_yesterday,
+            outTotalYest=out_yesterday,
+            inTotalToday=in_today,
+            outTotalToday=out_today,
+        )
 
 
 def broker_status(run: Run) -> None:
@@ -109,9 +125,7 @@ def broker_status(run: Run) -> None:
     def show(address: str) -> None:
         table = runtime_table(run, address)
         for key, value in sorted(table.items()):
-            run.out.line(
-                "%-24s %-32s: %s" % (address, key, value) if of_cluster else "%-32s: %s" % (key, value)
-            )
+            run.out.line("%-24s %-32s: %s" % (address, key, value) if of_cluster else "%-32s: %s" % (key, value))
         run.out.item(address=address, runtime=dict(sorted(table.items())))
 
     run.for_each(run.targets(run.session.masters_and_slaves), show)
@@ -142,7 +156,8 @@ def _show_config(run: Run, address: str, title: str) -> None:
 
 
 def update_broker_config(run: Run) -> None:
-    key, value = run.get("k"), run.get("v")
+    key = run.get("k")
+    value = run.get("v")
 
     def update(address: str) -> None:
         run.session.call(address, 25, body=f"{key}={value}\n".encode())

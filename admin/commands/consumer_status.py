@@ -1,5 +1,4 @@
-"""consumerStatus: the state that the members of a group report. startMonitoring: the same for all groups, repeatedly.
-"""
+"""consumerStatus: the state that members of a group report. startMonitoring: the same for all groups, repeatedly."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ ROUND_SECONDS = 60
 
 
 def consumer_status(run: Run) -> None:
-    group, with_stacks = run.get("g"), run.has("s")
+    group = run.get("g")
+    with_stacks = run.has("s")
     if run.has("i"):
         info = running_info(run, group, run.get("i"), with_stacks=with_stacks)
         run.out.text(info_text(info))
@@ -104,9 +104,7 @@ def info_text(info: dict[str, Any]) -> str:
     properties = info.get("properties", {})
     parts += ["%-40s: %s\n" % (key, properties[key]) for key in java_properties_order(properties)]
     parts.append("\n\n#Consumer Subscription#\n")
-    subscriptions = sorted(
-        info.get("subscriptionSet", ()), key=lambda each: f"{each['topic']}@{each['subString']}"
-    )
+    subscriptions = sorted(info.get("subscriptionSet", ()), key=lambda each: f"{each['topic']}@{each['subString']}")
     for number, each in enumerate(subscriptions, 1):
         shown = (number, each["topic"], plain(each.get("classFilterMode", False)), each["subString"])
         parts.append("%03d Topic: %-40s ClassFilter: %-8s SubExpression: %s\n" % shown)
@@ -124,9 +122,15 @@ def info_text(info: dict[str, Any]) -> str:
 def _queue_state_text(state: dict[str, Any]) -> str:
     """Return the text of ProcessQueueInfo.toString."""
     numbers = (
-        "commitOffset", "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount", "cachedMsgSizeInMiB",
-        "transactionMsgMinOffset", "transactionMsgMaxOffset", "transactionMsgCount",
-    )  # fmt: skip
+        "commitOffset",
+        "cachedMsgMinOffset",
+        "cachedMsgMaxOffset",
+        "cachedMsgCount",
+        "cachedMsgSizeInMiB",
+        "transactionMsgMinOffset",
+        "transactionMsgMaxOffset",
+        "transactionMsgCount",
+    )
     pairs = [f"{name}={state.get(name, 0)}" for name in numbers]
     pairs.append(f"locked={plain(state.get('locked', False))}")
     pairs.append(f"tryUnlockTimes={state.get('tryUnlockTimes', 0)}")
@@ -147,9 +151,7 @@ def _rates_text(table: dict[str, dict[str, Any]]) -> str:
     names = ("#Topic", "#Pull RT", "#Pull TPS", "#Consume RT", "#ConsumeOK TPS", "#ConsumeFailed TPS")
     lines = ["\n\n#Consumer RT&TPS#\n", layout % (*names, "#ConsumeFailedMsgsInHour")]
     for topic, rates in sorted(table.items()):
-        values = [
-            rates.get(key, 0.0) for key in ("pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFailedTPS")
-        ]
+        values = [rates.get(key, 0.0) for key in ("pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFailedTPS")]
         lines.append(
             "%-32s  %14.2f %14.2f %14.2f %14.2f %18.2f %25d\n" % (topic, *values, rates.get("consumeFailedMsgs", 0))
         )
@@ -160,8 +162,7 @@ def _rates_text(table: dict[str, dict[str, Any]]) -> str:
 
 
 def start_monitoring(run: Run) -> None:
-    """Run a round each minute until interrupted. Problems go to standard error, where RocketMQ writes them to its log.
-    """
+    """Run a round each minute until interrupted. Problems go to standard error; RocketMQ writes them to its log."""
     while True:
         for group in _groups(run):
             _monitor(run, group)

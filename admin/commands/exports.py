@@ -22,10 +22,23 @@ if TYPE_CHECKING:
 DIRECTORY = "/tmp/rocketmq/export"
 
 CONFIG_KEYS = (
-    "brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums",
-    "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn",
-    "traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
-)  # fmt: skip
+    "brokerClusterName",
+    "brokerId",
+    "brokerName",
+    "brokerRole",
+    "fileReservedTime",
+    "filterServerNums",
+    "flushDiskType",
+    "maxMessageSize",
+    "messageDelayLevel",
+    "msgTraceTopicName",
+    "slaveReadEnable",
+    "traceOn",
+    "traceTopicEnable",
+    "useTLS",
+    "autoCreateTopicEnable",
+    "autoCreateSubscriptionGroup",
+)
 
 
 def export_metadata(run: Run) -> None:
@@ -75,8 +88,16 @@ def _topics(run: Run, address: str) -> dict[str, Any]:
 
 def _groups(run: Run, address: str) -> dict[str, Any]:
     body: dict[str, Any] = bodies.loads(run.session.call(address, 201).body)
-    system = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-              "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS")  # fmt: skip
+    system = (
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_SYS_RMQ_TRANS",
+    )
     kept = {
         name: dict(sorted(body["subscriptionGroupTable"][name].items()))
         for name in concurrent_order(list(body["subscriptionGroupTable"]))

@@ -38,7 +38,8 @@ def update_sub_group(run: Run) -> None:
 
 
 def delete_sub_group(run: Run) -> None:
-    group, cluster = run.get("g"), run.get("c")
+    group = run.get("g")
+    cluster = run.get("c")
     place = "" if run.has("b") else f" in cluster [{cluster}]"
 
     def delete(address: str) -> None:

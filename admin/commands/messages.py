@@ -131,10 +131,12 @@ def _push(run: Run, message: MessageExt, offset_id: str) -> None:
     fields = {"consumerGroup": run.get("g"), "clientId": run.get("d"), "msgId": offset_id}
     result = bodies.loads(run.session.call(str(host), 309, fields, timeout_seconds=15).body)
     pairs = [
-        ("order", result.get("order", False)), ("autoCommit", result.get("autoCommit", True)),
-        ("consumeResult", result.get("consumeResult")), ("remark", result.get("remark")),
+        ("order", result.get("order", False)),
+        ("autoCommit", result.get("autoCommit", True)),
+        ("consumeResult", result.get("consumeResult")),
+        ("remark", result.get("remark")),
         ("spentTimeMills", result.get("spentTimeMills", 0)),
-    ]  # fmt: skip
+    ]
     text = ", ".join([f"{name}={plain(value)}" for name, value in pairs])
     run.out.text(f"ConsumeMessageDirectlyResult [{text}]")
     run.out.item(msgId=message.msg_id, **dict(pairs))
@@ -191,5 +193,3 @@ def _is_subscribed(message: MessageExt, connections: dict[str, Any]) -> bool:
 def track_text(track: dict[str, Any]) -> str:
     """Return the text of MessageTrack.toString."""
     return f"MessageTrack [{', '.join([f'{name}={plain(value)}' for name, value in track.items()])}]"
-
-

@@ -59,7 +59,8 @@ def get_namesrv_config(run: Run) -> None:
 
 
 def update_namesrv_config(run: Run) -> None:
-    key, value = run.get("k"), run.get("v")
+    key = run.get("k")
+    value = run.get("v")
     addresses = run.session.required_name_servers()
     for address in addresses:
         run.session.call(address, 318, body=f"{key}={value}\n".encode())

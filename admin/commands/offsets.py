@@ -19,7 +19,9 @@ CONSUMER_NOT_ONLINE = 206
 
 def clone_group_offset(run: Run) -> None:
     """Copy all topics of the source group, whatever -t says, as RocketMQ does."""
-    source, target, topic = run.get("s"), run.get("d"), run.get("t")
+    source = run.get("s")
+    target = run.get("d")
+    topic = run.get("t")
     addresses = {data["brokerName"]: any_address(data) for data in run.session.route(topic)["brokerDatas"]}
     for (queue_topic, name, number), row in consume_stats(run, source).rows:
         offset = row["consumerOffset"]
@@ -36,7 +38,9 @@ def set_offset(run: Run, address: str, group: str, topic: str, queue_id: int, of
 
 
 def reset_offset_by_time(run: Run) -> None:
-    group, topic, text = run.get("g"), run.get("t"), run.get("s")
+    group = run.get("g")
+    topic = run.get("t")
+    text = run.get("s")
     moment = NEWEST if text == "now" else run.time("s", NEWEST)
     force = run.flag("f", True)
     head = f"force[{str(force).lower()}], timestamp(string)[{text}], timestamp(long)[{moment}]"
@@ -89,9 +93,15 @@ def _reset_offline(run: Run, group: str, topic: str, moment: int, force: bool, h
             name = data["brokerName"]
             run.out.line(layout % (front(name, 20), number, broker_offset, consumer_offset, wanted, moved))
             run.out.item(
-                group=group, topic=topic, brokerName=name, queueId=number, brokerOffset=broker_offset,
-                consumerOffset=consumer_offset, timestampOffset=wanted, rollbackOffset=moved,
-            )  # fmt: skip
+                group=group,
+                topic=topic,
+                brokerName=name,
+                queueId=number,
+                brokerOffset=broker_offset,
+                consumerOffset=consumer_offset,
+                timestampOffset=wanted,
+                rollbackOffset=moved,
+            )
 
 
 def _present_offsets(run: Run, address: str, group: str, topic: str) -> list[tuple[int, int, int]]:

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 
 def print_msg(run: Run) -> None:
-    charset, tags, with_body = run.get("c", "UTF-8"), run.get("s", "*"), run.flag("d", True)
-    begin, end = run.time("b", 0), run.time("e", 0)
+    charset = run.get("c", "UTF-8")
+    tags = run.get("s", "*")
+    with_body = run.flag("d", True)
+    begin = run.time("b", 0)
+    end = run.time("e", 0)
     for queue in queues_of(run, run.get("t")):
         offset, last = offset_range(run, queue, begin, end)
         run.out.line(f"minOffset={offset}, maxOffset={last}, {queue}")
@@ -41,7 +44,8 @@ def print_msg(run: Run) -> None:
 
 
 def print_msg_by_queue(run: Run) -> None:
-    charset, tags = run.get("c", "UTF-8"), run.get("s", "*")
+    charset = run.get("c", "UTF-8")
+    tags = run.get("s", "*")
     queue = queue_of(run, run.get("t"), run.get("a"), run.number("i", 0))
     offset, last = offset_range(run, queue, run.time("b", 0), run.time("e", 0))
     counts: dict[str, int] = {}
@@ -61,7 +65,8 @@ def print_msg_by_queue(run: Run) -> None:
 
 
 def consume_message(run: Run) -> None:
-    topic, count = run.get("t"), run.number("c", 128)
+    topic = run.get("t")
+    count = run.number("c", 128)
     if count <= 0:
         raise UsageError("Please input a positive messageNumber!")
     if run.has("i") and not run.has("b"):
@@ -89,7 +94,9 @@ def consume_message(run: Run) -> None:
 
 
 def _times(run: Run) -> tuple[int, int]:
-    begin, end, now = run.time("s", 0), run.time("e", 0), int(time.time() * 1000)
+    begin = run.time("s", 0)
+    end = run.time("e", 0)
+    now = int(time.time() * 1000)
     if begin > now:
         raise UsageError("Please set the beginTimestamp before now!")
     if end > now:

@@ -40,9 +40,7 @@ def consume_stats(run: Run, group: str, topic: str | None = None) -> Stats:
         stats.rows += queue_items(body.get("offsetTable", {}))
         stats.tps += body.get("consumeTps", 0.0)
     if not stats.rows:
-        raise NotFound(
-            f"group {group!r} has no offsets: it consumes no message yet, or it is a broadcasting group"
-        )
+        raise NotFound(f"group {group!r} has no offsets: it consumes no message yet, or it is a broadcasting group")
     stats.rows.sort(key=lambda row: row[0])
     return stats
 
@@ -89,10 +87,17 @@ def _progress_of_group(run: Run, group: str, with_clients: bool) -> None:
             cells.append(clients.get(queue, "N/A"))
         run.out.line(layout % (*cells, difference, date_time(last) if last else "N/A"))
         run.out.item(
-            group=group, topic=topic, brokerName=name, queueId=number, brokerOffset=row["brokerOffset"],
-            consumerOffset=row["consumerOffset"], diff=difference, lastTimestamp=last, lastTime=iso_time(last),
+            group=group,
+            topic=topic,
+            brokerName=name,
+            queueId=number,
+            brokerOffset=row["brokerOffset"],
+            consumerOffset=row["consumerOffset"],
+            diff=difference,
+            lastTimestamp=last,
+            lastTime=iso_time(last),
             **({"clientIp": clients.get(queue)} if with_clients else {}),
-        )  # fmt: skip
+        )
     run.out.line()
     run.out.line(f"Consume TPS: {stats.tps:.2f}")
     run.out.line(f"Diff Total: {stats.backlog}")
@@ -139,9 +144,14 @@ def _progress_of_all(run: Run) -> None:
         count, version, kind, model = _members(run, group)
         run.out.line(layout % (front(group, 64), count, version, kind, model, tps, backlog))
         run.out.item(
-            group=group, count=count, version=version, type=kind or None, model=model or None, tps=tps,
+            group=group,
+            count=count,
+            version=version,
+            type=kind or None,
+            model=model or None,
+            tps=tps,
             diffTotal=backlog,
-        )  # fmt: skip
+        )
 
 
 def _members(run: Run, group: str) -> tuple[int, str, str, str]:
@@ -162,9 +172,7 @@ def _members(run: Run, group: str) -> tuple[int, str, str, str]:
 def broker_consume_stats(run: Run) -> None:
     timeout_seconds = run.number("t", 50_000) / 1000
     least = run.number("l", 0)
-    response = run.session.call(
-        run.get("b"), 317, {"isOrder": run.flag("o")}, timeout_seconds=timeout_seconds
-    )
+    response = run.session.call(run.get("b"), 317, {"isOrder": run.flag("o")}, timeout_seconds=timeout_seconds)
     layout = "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s"
     names = ("#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff", "#LastTime")
     run.out.header(layout % names)
@@ -182,10 +190,16 @@ def broker_consume_stats(run: Run) -> None:
                     offsets = (row["brokerOffset"], row["consumerOffset"], difference, date_time(last))
                     run.out.line(layout % (*cells, *offsets))
                     run.out.item(
-                        topic=queue[0], group=group, brokerName=queue[1], queueId=queue[2],
-                        brokerOffset=row["brokerOffset"], consumerOffset=row["consumerOffset"], diff=difference,
-                        lastTimestamp=last, lastTime=iso_time(last),
-                    )  # fmt: skip
+                        topic=queue[0],
+                        group=group,
+                        brokerName=queue[1],
+                        queueId=queue[2],
+                        brokerOffset=row["brokerOffset"],
+                        consumerOffset=row["consumerOffset"],
+                        diff=difference,
+                        lastTimestamp=last,
+                        lastTime=iso_time(last),
+                    )
     run.out.line()
     run.out.line(f"Diff Total: {total}")
 

@@ -41,9 +41,14 @@ def _topic_stats(run: Run, topic: str, only_active: bool) -> None:
         shown = (front(topic, 64), front(group, 64), backlog, in_tps, f"{out_tps:.2f}", in_count, out_count)
         run.out.line(layout % shown)
         run.out.item(
-            topic=topic, group=group, accumulation=backlog, inTps=in_tps, outTps=out_tps, inMsg24Hour=in_count,
+            topic=topic,
+            group=group,
+            accumulation=backlog,
+            inTps=in_tps,
+            outTps=out_tps,
+            inMsg24Hour=in_count,
             outMsg24Hour=out_count,
-        )  # fmt: skip
+        )
     if not groups and (in_count or not only_active):
         run.out.line(layout % (front(topic, 64), "", 0, in_tps, "", in_count, "NO_CONSUMER"))
         run.out.item(

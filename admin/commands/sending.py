@@ -33,9 +33,14 @@ class SendResult:
 
     def item(self) -> dict[str, Any]:
         return {
-            "sendStatus": self.status, "msgId": self.msg_id, "offsetMsgId": self.offset_msg_id, "topic": self.topic,
-            "brokerName": self.broker_name, "queueId": self.queue_id, "queueOffset": self.queue_offset,
-        }  # fmt: skip
+            "sendStatus": self.status,
+            "msgId": self.msg_id,
+            "offsetMsgId": self.offset_msg_id,
+            "topic": self.topic,
+            "brokerName": self.broker_name,
+            "queueId": self.queue_id,
+            "queueOffset": self.queue_offset,
+        }
 
 
 def result_text(result: SendResult) -> str:
@@ -104,9 +109,19 @@ class Sender:
         properties.setdefault("UNIQ_KEY", self._ids.make(now))
         properties.setdefault("WAIT", "true")
         fields = {
-            "a": self.group, "b": topic, "c": "TBW102", "d": NEW_TOPIC_QUEUES, "e": number, "f": 0, "g": now, "h": flag,
-            "i": stored.encode(properties).decode(), "j": 0, "k": False, "m": False,
-        }  # fmt: skip
+            "a": self.group,
+            "b": topic,
+            "c": "TBW102",
+            "d": NEW_TOPIC_QUEUES,
+            "e": number,
+            "f": 0,
+            "g": now,
+            "h": flag,
+            "i": stored.encode(properties).decode(),
+            "j": 0,
+            "k": False,
+            "m": False,
+        }
         response = self._run.session.request(address, 310, fields, body)
         if response.code not in STATUS:
             raise Refused(address, response)
@@ -142,9 +157,21 @@ def _send_trace(run: Run, sender: Sender, result: SendResult, cost_ms: int, size
     """Send one record of type Pub to the trace topic (TraceDataEncoder)."""
     now = str(int(time.time() * 1000))
     cells = (
-        "Pub", now, "DefaultRegion", sender.group, result.topic, result.msg_id, run.get("c"), run.get("k"),
-        "", str(size), str(cost_ms), "0", result.offset_msg_id, "true",
-    )  # fmt: skip
+        "Pub",
+        now,
+        "DefaultRegion",
+        sender.group,
+        result.topic,
+        result.msg_id,
+        run.get("c"),
+        run.get("k"),
+        "",
+        str(size),
+        str(cost_ms),
+        "0",
+        result.offset_msg_id,
+        "true",
+    )
     keys = " ".join([text for text in (result.msg_id, *run.get("k").split()) if text])
     sender.send("RMQ_SYS_TRACE_TOPIC", ("\x01".join(cells) + "\x02").encode(), {"KEYS": keys})
 
@@ -155,7 +182,9 @@ def _body(size: int) -> bytes:
 
 def send_msg_status(run: Run) -> None:
     """Send messages; the first one is a warm-up."""
-    topic, size, count = run.get("b"), run.number("s", 128), run.number("c", 50)
+    topic = run.get("b")
+    size = run.number("s", 128)
+    count = run.number("c", 50)
     sender = Sender(run, "PID_SMSC")
     sender.send(topic, _body(16), {})
     for _ in range(count):
@@ -168,7 +197,9 @@ def send_msg_status(run: Run) -> None:
 
 def check_msg_send_rt(run: Run) -> None:
     """Send messages; the first one does not count for the average."""
-    topic, count, size = run.get("t"), run.number("a", 100), run.number("s", 128)
+    topic = run.get("t")
+    count = run.number("a", 100)
+    size = run.number("s", 128)
     sender = Sender(run, str(int(time.time() * 1000)))
     layout = "%-32s  %-4s  %-20s    %s"
     run.out.header(layout % ("#Broker Name", "#QID", "#Send Result", "#RT"))
@@ -190,8 +221,11 @@ def check_msg_send_rt(run: Run) -> None:
 
 def cluster_rt(run: Run) -> None:
     """Measure until interrupted."""
-    count, size, interval = run.number("a", 100), run.number("s", 128), run.number("i", 10)
-    as_log, room = run.flag("p"), run.get("m", "noname")
+    count = run.number("a", 100)
+    size = run.number("s", 128)
+    interval = run.number("i", 10)
+    as_log = run.flag("p")
+    room = run.get("m", "noname")
     if not as_log:
         layout = "%-24s  %-24s  %-4s  %-8s  %-8s"
         names = ("#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount")
@@ -206,9 +240,7 @@ def cluster_rt(run: Run) -> None:
         run.pause(interval)
 
 
-def _cluster_round(
-    run: Run, sender: Sender, place: tuple[str, str], load: tuple[int, int], room: str | None
-) -> None:
+def _cluster_round(run: Run, sender: Sender, place: tuple[str, str], load: tuple[int, int], room: str | None) -> None:
     """Send to the topic named like the broker; the first message does not count."""
     cluster, name = place
     count, size = load

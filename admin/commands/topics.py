@@ -145,7 +145,8 @@ def delete_topic_of_cluster(run: Run, cluster: str, topic: str) -> None:
 
 
 def update_topic_perm(run: Run) -> None:
-    topic, perm = run.get("t"), run.number("p", 0)
+    topic = run.get("t")
+    perm = run.number("p", 0)
     route = run.session.route(topic)
     first = route["queueDatas"][0]
     config = {
@@ -180,7 +181,8 @@ def update_topic_perm(run: Run) -> None:
 
 
 def update_order_conf(run: Run) -> None:
-    topic, method = run.get("t"), run.get("m")
+    topic = run.get("t")
+    method = run.get("m")
     if method == "get":
         value = get_kv(run, ORDER_NAMESPACE, topic)
         run.out.text(f"get orderConf success. topic=[{topic}], orderConf=[{value}] ")
@@ -267,9 +269,13 @@ def topic_status(run: Run) -> None:
         shown = date_time_ms(updated) if updated > 0 else ""
         run.out.line(layout % (front(name, 32), queue_id, offsets["minOffset"], offsets["maxOffset"], shown))
         run.out.item(
-            brokerName=name, queueId=queue_id, minOffset=offsets["minOffset"], maxOffset=offsets["maxOffset"],
-            lastUpdateTimestamp=updated, lastUpdate=iso_time(updated),
-        )  # fmt: skip
+            brokerName=name,
+            queueId=queue_id,
+            minOffset=offsets["minOffset"],
+            maxOffset=offsets["maxOffset"],
+            lastUpdateTimestamp=updated,
+            lastUpdate=iso_time(updated),
+        )
 
 
 def topic_cluster_list(run: Run) -> None:

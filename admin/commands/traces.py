@@ -39,9 +39,15 @@ def query_msg_trace_by_id(run: Run) -> None:
     consumed: dict[str, list[Trace]] = {}
     for trace in traces:
         run.out.item(
-            msgId=msg_id, type=trace.kind, group=trace.group, clientHost=trace.client, timestamp=trace.time_ms,
-            time=iso_time(trace.time_ms), costTime=trace.cost_ms, status=trace.status,
-        )  # fmt: skip
+            msgId=msg_id,
+            type=trace.kind,
+            group=trace.group,
+            clientHost=trace.client,
+            timestamp=trace.time_ms,
+            time=iso_time(trace.time_ms),
+            costTime=trace.cost_ms,
+            status=trace.status,
+        )
         if trace.kind == "Pub":
             run.out.header(LAYOUT % ("#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"))
             run.out.line(trace.line() + "\n")

@@ -31,11 +31,13 @@ def examine_brokers(run: Run) -> Iterator[Finding]:
             body = attempt(run, address, 28)
             if body is None:
                 yield Finding(
-                    CRITICAL, "broker-unreachable", name,
+                    CRITICAL,
+                    "broker-unreachable",
+                    name,
                     f"broker {name} advertises {address}, which cannot be reached from here",
                     "clients connect to the advertised address: from a container or another network it may be wrong",
                     f"set brokerIP1 in broker.conf of {name} to an address that clients reach, and restart it",
-                )  # fmt: skip
+                )
                 continue
             tables[number] = body.get("table", {})
             yield from _broker(name, address, tables[number])
@@ -46,35 +48,46 @@ def _broker(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]
     ahead = _clock_ms(table)
     if ahead is not None and abs(ahead) > CLOCK_MS:
         yield Finding(
-            WARNING, "clock", name,
+            WARNING,
+            "clock",
+            name,
             f"the clock of broker {name} ({address}) is {abs(ahead) // 1000} s {'ahead' if ahead > 0 else 'behind'}",
             "delays, retention and resets by time follow the broker's clock",
             "synchronize both clocks: timedatectl set-ntp true",
-        )  # fmt: skip
+        )
     ratio = _number(table, "commitLogDiskRatio")
     if ratio > DISK_WARNING:
         yield Finding(
-            CRITICAL if ratio > DISK_CRITICAL else WARNING, "disk", name,
+            CRITICAL if ratio > DISK_CRITICAL else WARNING,
+            "disk",
+            name,
             f"the disk of broker {name} ({address}) is {ratio:.0%} full",
             "a broker whose disk is full refuses messages, and deletes old ones early",
             f"mqadmin deleteExpiredCommitLog -b {address}, then lower fileReservedTime or add space",
-        )  # fmt: skip
+        )
     for pool, verb in (("send", "producers"), ("pull", "consumers")):
         waited = _number(table, f"{pool}ThreadPoolQueueHeadWaitTimeMills")
         if waited > WAIT_MS:
             yield Finding(
-                WARNING, f"{pool}-wait", name, f"requests of {verb} wait {waited:.0f} ms at broker {name}",
+                WARNING,
+                f"{pool}-wait",
+                name,
+                f"requests of {verb} wait {waited:.0f} ms at broker {name}",
                 "the broker has more requests than it can finish: clients will see SYSTEM_BUSY",
                 "add a broker, or send and read in larger batches; mqadmin brokerStatus -b " + address,
-            )  # fmt: skip
+            )
     yield from _slow_writes(name, address, table)
     yield from _own(name, address, table)
     locked = _number(table, "pageCacheLockTimeMills")
     if locked > PAGE_CACHE_MS:
         yield Finding(
-            WARNING, "slow-disk", name, f"a write at broker {name} takes {locked:.0f} ms",
-            "every message waits for it", f"look at the disk of {address}: iostat -x 1",
-        )  # fmt: skip
+            WARNING,
+            "slow-disk",
+            name,
+            f"a write at broker {name} takes {locked:.0f} ms",
+            "every message waits for it",
+            f"look at the disk of {address}: iostat -x 1",
+        )
 
 
 def _slow_writes(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
@@ -82,11 +95,13 @@ def _slow_writes(name: str, address: str, table: dict[str, str]) -> Iterator[Fin
     slow = longer_than(counts, SLOW_MS)
     if slow >= SLOW_WRITES and slow >= SLOW_SHARE * sum(counts):
         yield Finding(
-            WARNING, "slow-writes", name,
+            WARNING,
+            "slow-writes",
+            name,
             f"{slow} of {sum(counts)} writes of broker {name} took longer than {SLOW_MS} ms",
             "producers wait for them, and with SYNC_FLUSH every message does",
             f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
-        )  # fmt: skip
+        )
 
 
 def _own(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
@@ -94,19 +109,23 @@ def _own(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
     p99 = sync_p99_ms(table, SLOW_WRITES)
     if p99 is not None and p99 > SLOW_MS:
         yield Finding(
-            WARNING, "slow-syncs", name,
+            WARNING,
+            "slow-syncs",
+            name,
             f"1 of 100 syncs of the log of broker {name} takes {p99:.0f} ms or longer",
             "with SYNC_FLUSH every message waits for one; with ASYNC_FLUSH a power failure costs more messages",
             f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
-        )  # fmt: skip
+        )
     lag = own_number(table, "eventLoopLagMax")
     if lag is not None and lag > LAG_MS:
         yield Finding(
-            WARNING, "loop-lag", name,
+            WARNING,
+            "loop-lag",
+            name,
             f"the event loop of broker {name} was {lag:.0f} ms late within the last two minutes",
             "all clients wait meanwhile, and sends that waited too long are refused with SYSTEM_BUSY",
             f"see whether other programs take the processor of {address}: top; its log names tasks that block the loop",
-        )  # fmt: skip
+        )
 
 
 def _replication(
@@ -114,28 +133,37 @@ def _replication(
 ) -> Iterator[Finding]:
     if 0 not in addresses:
         yield Finding(
-            CRITICAL, "no-master", name, f"broker {name} has slaves but no master",
-            "its topics can be read but not written", f"start the master of {name}, brokerId=0",
-        )  # fmt: skip
+            CRITICAL,
+            "no-master",
+            name,
+            f"broker {name} has slaves but no master",
+            "its topics can be read but not written",
+            f"start the master of {name}, brokerId=0",
+        )
         return
     if 0 not in tables:
         return
     if len(addresses) == 1 and _role(run, addresses[0]) == "SYNC_MASTER":
         yield Finding(
-            CRITICAL, "no-slave", name, f"broker {name} is a SYNC_MASTER without a slave",
+            CRITICAL,
+            "no-slave",
+            name,
+            f"broker {name} is a SYNC_MASTER without a slave",
             "producers get SLAVE_NOT_AVAILABLE for every message",
             f"start a slave of {name}, or mqadmin updateBrokerConfig -b {addresses[0]} -k brokerRole -v ASYNC_MASTER",
-        )  # fmt: skip
+        )
     end = _number(tables[0], "commitLogMaxOffset")
     for number, table in tables.items():
         behind = end - _number(table, "commitLogMaxOffset")
         if number and behind > BEHIND_BYTES:
             yield Finding(
-                WARNING, "slave-behind", name,
+                WARNING,
+                "slave-behind",
+                name,
                 f"slave {number} of broker {name} lacks {behind / 2**20:.0f} MiB of the log",
                 "what it lacks is lost if the master's disk fails",
                 f"mqadmin brokerStatus -b {addresses[number]}, and check the network from it to {addresses[0]}",
-            )  # fmt: skip
+            )
 
 
 def _role(run: Run, address: str) -> str:

@@ -30,10 +30,13 @@ def examine_groups(run: Run) -> Iterator[Finding]:
         if not online:
             if waiting > 0:
                 yield Finding(
-                    WARNING, "nobody-reads", group, f"group {group} has no member, and {waiting} messages wait for it",
+                    WARNING,
+                    "nobody-reads",
+                    group,
+                    f"group {group} has no member, and {waiting} messages wait for it",
                     "retention deletes messages that nobody read",
                     f"start a consumer, or mqadmin deleteSubGroup -g {group} -c CLUSTER -r true if nobody needs it",
-                )  # fmt: skip
+                )
             continue
         infos = _infos(run, group, list(online)[:MAX_MEMBERS_ASKED])
         yield from _subscriptions(group, infos)
@@ -49,11 +52,13 @@ def _beyond(group: str, rows: dict[QueueKey, dict[str, Any]]) -> Iterator[Findin
         by_topic.setdefault(topic, []).append(shown)
     for topic, queues in by_topic.items():
         yield Finding(
-            WARNING, "offset-beyond-end", group,
+            WARNING,
+            "offset-beyond-end",
+            group,
             f"group {group} is beyond the end of {len(queues)} queues of {topic}: {', '.join(queues[:5])}",
             "messages that arrive below the offset are skipped by members that begin there",
             f"stop the members; mqadmin offsets reset {group} {topic} --to last, or to a time to read what was skipped",
-        )  # fmt: skip
+        )
 
 
 def _infos(run: Run, group: str, clients: list[str]) -> dict[str, dict[str, Any]]:
@@ -79,11 +84,14 @@ def _subscriptions(group: str, infos: dict[str, dict[str, Any]]) -> Iterator[Fin
     if len(sets) > 1:
         shown = " -- ".join([f"{names[0]} has {text or 'nothing'}" for text, names in list(sets.items())[:3]])
         yield Finding(
-            CRITICAL, "subscriptions-differ", group, f"members of group {group} subscribe to different things: {shown}",
+            CRITICAL,
+            "subscriptions-differ",
+            group,
+            f"members of group {group} subscribe to different things: {shown}",
             "the broker keeps one subscription for a group: messages that only some members want are lost",
             "give both kinds of member the same topics and tags, or groups of their own: "
             f"mqadmin consumerConnection -g {group}",
-        )  # fmt: skip
+        )
 
 
 def _owners(group: str, rows: dict[QueueKey, dict[str, Any]], infos: dict[str, dict[str, Any]]) -> Iterator[Finding]:
@@ -93,7 +101,10 @@ def _owners(group: str, rows: dict[QueueKey, dict[str, Any]], infos: dict[str, d
     if missing:
         shown = ", ".join([f"{topic} {name}/{number}" for topic, name, number in missing[:5]])
         yield Finding(
-            WARNING, "no-owner", group, f"{len(missing)} queues of group {group} belong to no member: {shown}",
+            WARNING,
+            "no-owner",
+            group,
+            f"{len(missing)} queues of group {group} belong to no member: {shown}",
             "their messages wait",
             f"wait 20 s for the next rebalance; then mqadmin consumerStatus -g {group}, and restart the members",
-        )  # fmt: skip
+        )

@@ -26,7 +26,10 @@ def examine_files(_: Run) -> Iterator[Finding]:
             continue
         if mode & 0o044:
             yield Finding(
-                CRITICAL, "secrets-readable", path, f"every account of this machine can read the secrets in {path}",
+                CRITICAL,
+                "secrets-readable",
+                path,
+                f"every account of this machine can read the secrets in {path}",
                 "an account that reads them can sign requests",
                 f"chmod 600 {path}",
-            )  # fmt: skip
+            )

@@ -18,23 +18,36 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
         body = attempt(run, address, 106)
         if body is None:
             yield Finding(
-                CRITICAL, "nameserver-down", address, f"NameServer {address} does not respond",
+                CRITICAL,
+                "nameserver-down",
+                address,
+                f"NameServer {address} does not respond",
                 "clients that use it alone find no topic, and brokers cannot register there",
                 f"start it: mqnamesrv -p {address.rpartition(':')[2]}",
-            )  # fmt: skip
+            )
             continue
         known[address] = {
-            (name, each) for name, data in body.get("brokerAddrTable", {}).items()
+            (name, each)
+            for name, data in body.get("brokerAddrTable", {}).items()
             for each in data["brokerAddrs"].values()
-        }  # fmt: skip
+        }
     every = set().union(*known.values()) if known else set()
     if known and not every:
-        yield Finding(CRITICAL, "no-broker", "cluster", "no broker is registered", "nobody can send or receive",
-                      "start one: mqbroker -n " + ";".join(run.session.name_servers))  # fmt: skip
+        yield Finding(
+            CRITICAL,
+            "no-broker",
+            "cluster",
+            "no broker is registered",
+            "nobody can send or receive",
+            "start one: mqbroker -n " + ";".join(run.session.name_servers),
+        )
     for address, brokers in known.items():
         for name, broker in sorted(every - brokers):
             yield Finding(
-                CRITICAL, "not-registered", name, f"broker {name} ({broker}) is not registered at NameServer {address}",
+                CRITICAL,
+                "not-registered",
+                name,
+                f"broker {name} ({broker}) is not registered at NameServer {address}",
                 "clients of this NameServer do not see the broker's queues",
                 f"list every NameServer in namesrvAddr of broker.conf at {broker}, and check that it reaches {address}",
-            )  # fmt: skip
+            )

@@ -38,18 +38,23 @@ def _queues(topic: str, route: dict[str, Any]) -> Iterator[Finding]:
         most = max(write for _, write in counts.values())
         cluster = next(iter(clusters.values()), "DefaultCluster")
         yield Finding(
-            WARNING, "queue-counts", topic, f"topic {topic} has different numbers of queues: {shown}",
+            WARNING,
+            "queue-counts",
+            topic,
+            f"topic {topic} has different numbers of queues: {shown}",
             "brokers get unequal load, and members unequal work",
             f"mqadmin updateTopic -c {cluster} -t {topic} -r {most} -w {most}",
-        )  # fmt: skip
+        )
     for name, (read, write) in counts.items():
         if read < write:
             yield Finding(
-                WARNING, "unread-queues", topic,
+                WARNING,
+                "unread-queues",
+                topic,
                 f"topic {topic} has {write} queues to write and {read} to read at {name}",
                 "nobody receives the messages of the other queues",
                 f"mqadmin updateTopic -c {clusters.get(name, 'DefaultCluster')} -t {topic} -r {write} -w {write}",
-            )  # fmt: skip
+            )
 
 
 def _permissions(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Finding]:
@@ -62,16 +67,22 @@ def _permissions(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Findin
         config = (own or {}).get("topicConfigTable", {}).get(topic, {})
         if config.get("perm", perm) & WRITE and not perm & WRITE:
             yield Finding(
-                WARNING, "wiped", data["brokerName"],
+                WARNING,
+                "wiped",
+                data["brokerName"],
                 f"producers do not choose broker {data['brokerName']} for {topic}",
                 "its write permission was wiped at the NameServer, perhaps for maintenance",
                 f"mqadmin addWritePerm -b {data['brokerName']}",
-            )  # fmt: skip
+            )
         else:
             yield Finding(
-                INFORMATION, "permission", topic, f"topic {topic} at {data['brokerName']} is {perm_text(perm)}",
-                "it cannot be both written and read", f"mqadmin updateTopicPerm -t {topic} -p 6 -c {_cluster(broker)}",
-            )  # fmt: skip
+                INFORMATION,
+                "permission",
+                topic,
+                f"topic {topic} at {data['brokerName']} is {perm_text(perm)}",
+                "it cannot be both written and read",
+                f"mqadmin updateTopicPerm -t {topic} -p 6 -c {_cluster(broker)}",
+            )
 
 
 def _cluster(broker: dict[str, Any] | None) -> str:
@@ -88,7 +99,10 @@ def _dead_letters(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Findi
             last = max(last, offsets.get("lastUpdateTimestamp", 0))
     if messages and now_ms() - last < RECENT_MS:
         yield Finding(
-            WARNING, "dead-letters", group, f"group {group} gave up on messages within a day: {messages} dead letters",
+            WARNING,
+            "dead-letters",
+            group,
+            f"group {group} gave up on messages within a day: {messages} dead letters",
             "nobody processes them until they are sent again, and retention deletes them",
             f"mqadmin dlq show {group}, then mqadmin dlq resend {group} --all",
-        )  # fmt: skip
+        )

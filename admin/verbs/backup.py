@@ -31,9 +31,15 @@ MAX_MESSAGES = 100_000
 SECRET_WORDS = ("secret", "password", "passwd", "token", "credential")
 ADDED_BY_PULLS = {"MIN_OFFSET", "MAX_OFFSET"}
 SYSTEM_GROUPS = {
-    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS",
-}  # fmt: skip
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_SYS_RMQ_TRANS",
+}
 
 
 def backup(run: Run) -> None:
@@ -48,8 +54,13 @@ def backup(run: Run) -> None:
     data = backup_file.encoded(saved)
     run.change("writeFile", f"write {path}", lambda: backup_file.write_private(path, iter([data])))
     items = [_summary(name, broker) for name, broker in saved["brokers"].items()]
-    columns = {"brokerName": "BROKER", "topics": "TOPICS", "groups": "GROUPS", "offsets": "OFFSETS",
-               "accounts": "ACCOUNTS"}  # fmt: skip
+    columns = {
+        "brokerName": "BROKER",
+        "topics": "TOPICS",
+        "groups": "GROUPS",
+        "offsets": "OFFSETS",
+        "accounts": "ACCOUNTS",
+    }
     run.out.table(columns, [{"path": directory, **item} for item in items])
     for topic, entry in saved["messages"].items():
         run.out.line(f"{entry['count']} messages of topic {topic}")
@@ -60,8 +71,13 @@ def backup(run: Run) -> None:
 def _summary(name: str, broker: dict[str, Any]) -> dict[str, Any]:
     offsets = sum([len(queues) for topics in broker["offsets"].values() for queues in topics.values()])
     accounts = len(broker["acl"]["accounts"]) if broker["acl"] else 0
-    return {"brokerName": name, "topics": len(broker["topics"]), "groups": len(broker["groups"]), "offsets": offsets,
-            "accounts": accounts}  # fmt: skip
+    return {
+        "brokerName": name,
+        "topics": len(broker["topics"]),
+        "groups": len(broker["groups"]),
+        "offsets": offsets,
+        "accounts": accounts,
+    }
 
 
 def _saved_cluster(run: Run) -> backup_file.Backup:
@@ -73,14 +89,16 @@ def _saved_cluster(run: Run) -> backup_file.Backup:
         clusters = {run.get("cluster"): names}
     namespaces = dict.fromkeys([ORDER_NAMESPACE, *run.every("namespace")])
     return {
-        "format": backup_file.FORMAT, "version": backup_file.VERSION,
-        "createdAt": iso_time(time.time_ns() // 1_000_000), "nameServers": ";".join(run.session.name_servers),
+        "format": backup_file.FORMAT,
+        "version": backup_file.VERSION,
+        "createdAt": iso_time(time.time_ns() // 1_000_000),
+        "nameServers": ";".join(run.session.name_servers),
         "withSecrets": run.has("secrets"),
         "clusters": {name: sorted(each for each in names if each in masters) for name, names in clusters.items()},
         "brokers": {name: saved_broker(run, address, run.has("secrets")) for name, address in masters.items()},
         "kv": {name: table for name in namespaces if (table := kv_table(run, name))},
         "messages": {},
-    }  # fmt: skip
+    }
 
 
 # -- what a broker has; `restore` compares with the same --------------------------------------------------------------
@@ -94,10 +112,12 @@ def saved_broker(run: Run, address: str, with_secrets: bool) -> dict[str, Any]:
         settings = {key: text for key, text in settings.items() if not any(w in key.lower() for w in SECRET_WORDS)}
     topics = saved_topics(run, address)
     return {
-        "settings": settings, "topics": topics, "groups": saved_groups(run, address),
+        "settings": settings,
+        "topics": topics,
+        "groups": saved_groups(run, address),
         "offsets": saved_offsets(run, address, topics),
         "acl": saved_accounts(run, address, with_secrets) if acl_is_on else None,
-    }  # fmt: skip
+    }
 
 
 def saved_topics(run: Run, address: str) -> dict[str, dict[str, Any]]:
@@ -189,9 +209,12 @@ def _lines(run: Run, queues: list[tuple[Queue, int, int]], line: ProgressLine, t
 
 def _line(message: MessageExt, queue: Queue) -> bytes:
     item: dict[str, Any] = {
-        "brokerName": queue.broker_name, "queueId": queue.queue_id, "queueOffset": message.queue_offset,
-        "bornTimestamp": message.born_timestamp, "flag": message.flag,
+        "brokerName": queue.broker_name,
+        "queueId": queue.queue_id,
+        "queueOffset": message.queue_offset,
+        "bornTimestamp": message.born_timestamp,
+        "flag": message.flag,
         "properties": {name: text for name, text in message.properties.items() if name not in ADDED_BY_PULLS},
         "body": base64.b64encode(bytes(message.body)).decode(),
-    }  # fmt: skip
+    }
     return (json.dumps(item, ensure_ascii=False) + "\n").encode()

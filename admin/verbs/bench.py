@@ -14,11 +14,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triomq.admin.run import Run
 
-BOUNDS = {"count": (10_000, 1_000_000), "size": (1024, 4 * 1024 * 1024), "connections": (4, 64),
-          "seconds": (30, 3600), "window": (1, 256)}  # fmt: skip
-COLUMNS = {"kind": "KIND", "messages": "MESSAGES", "seconds": "SECONDS", "messagesPerSecond": "PER S",
-           "mebibytesPerSecond": "MIB/S", "p50Ms": "P50 MS", "p99Ms": "P99 MS", "maxMs": "MAX MS",
-           "errors": "ERRORS"}  # fmt: skip
+BOUNDS = {
+    "count": (10_000, 1_000_000),
+    "size": (1024, 4 * 1024 * 1024),
+    "connections": (4, 64),
+    "seconds": (30, 3600),
+    "window": (1, 256),
+}
+COLUMNS = {
+    "kind": "KIND",
+    "messages": "MESSAGES",
+    "seconds": "SECONDS",
+    "messagesPerSecond": "PER S",
+    "mebibytesPerSecond": "MIB/S",
+    "p50Ms": "P50 MS",
+    "p99Ms": "P99 MS",
+    "maxMs": "MAX MS",
+    "errors": "ERRORS",
+}
 
 
 def bench(run: Run) -> None:
@@ -37,8 +50,14 @@ def bench(run: Run) -> None:
     topic = f"mqadmin-bench-{os.urandom(6).hex()}"
     load = Load(run.session, topic, masters, limits)
     queues = {"readQueueNums": limits["connections"], "writeQueueNums": limits["connections"]}
-    config = {"topicName": topic, **queues, "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0,
-              "order": False}  # fmt: skip
+    config = {
+        "topicName": topic,
+        **queues,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+    }
     try:
         for address in masters.values():
             create_topic(run, address, config)

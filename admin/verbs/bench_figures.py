@@ -44,13 +44,20 @@ class Figures:
         times = sorted(self._times)
         seconds = self._last - self._first
         return {
-            "kind": kind, "connections": limits["connections"], "window": limits["window"] if kind == "send" else 1,
-            "size": limits["size"], "messages": self.count, "seconds": round(seconds, 3),
+            "kind": kind,
+            "connections": limits["connections"],
+            "window": limits["window"] if kind == "send" else 1,
+            "size": limits["size"],
+            "messages": self.count,
+            "seconds": round(seconds, 3),
             "messagesPerSecond": round(self.count / seconds, 1) if seconds else 0.0,
             "mebibytesPerSecond": round(self._bytes / 2**20 / seconds, 3) if seconds else 0.0,
-            "p50Ms": percentile(times, 50), "p90Ms": percentile(times, 90), "p99Ms": percentile(times, 99),
-            "maxMs": percentile(times, 100), "errors": sum(self.errors.values()),
-        }  # fmt: skip
+            "p50Ms": percentile(times, 50),
+            "p90Ms": percentile(times, 90),
+            "p99Ms": percentile(times, 99),
+            "maxMs": percentile(times, 100),
+            "errors": sum(self.errors.values()),
+        }
 
 
 def percentile(times: list[float], percent: int) -> float | None:

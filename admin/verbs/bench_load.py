@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 SEND, RECEIVE, LATENCY, BOTH = "send", "receive", "latency", "both"
 # What runs for each word of the command line: one phase after the other, the kinds of one phase at once.
 KINDS: dict[str, list[list[str]]] = {
-    SEND: [[SEND]], RECEIVE: [[SEND], [RECEIVE]], BOTH: [[SEND, RECEIVE]], LATENCY: [[LATENCY]],
-}  # fmt: skip
+    SEND: [[SEND]],
+    RECEIVE: [[SEND], [RECEIVE]],
+    BOTH: [[SEND, RECEIVE]],
+    LATENCY: [[LATENCY]],
+}
 MAX_ERRORS = 10  # of one connection, one after the other
 EMPTY_SECONDS = 0.01
 JOIN_SECONDS = 0.05
@@ -57,8 +60,10 @@ class Load:
         """Run the threads of some kinds at once, until they are done or the time is over."""
         deadline = monotonic() + self._limits["seconds"]
         works: dict[str, Callable[[Session, int, Figures, float], None]] = {
-            SEND: self._send, RECEIVE: self._receive, LATENCY: self._latency,
-        }  # fmt: skip
+            SEND: self._send,
+            RECEIVE: self._receive,
+            LATENCY: self._latency,
+        }
         threads = {
             kind: [
                 threading.Thread(target=self._with_session, args=(works[kind], number, kind, deadline), daemon=True)
@@ -99,17 +104,27 @@ class Load:
     def _fields(self, number: int, properties: str = "") -> dict[str, Any]:
         """Return the header of a message to the queue with this number."""
         return {
-            "a": "TOOLS_PRODUCER", "b": self._topic, "c": "TBW102", "d": self._limits["connections"], "e": number,
-            "f": 0, "g": time.time_ns() // 1_000_000, "h": 0, "i": f"WAIT\x01true\x02{properties}", "j": 0, "k": False,
+            "a": "TOOLS_PRODUCER",
+            "b": self._topic,
+            "c": "TBW102",
+            "d": self._limits["connections"],
+            "e": number,
+            "f": 0,
+            "g": time.time_ns() // 1_000_000,
+            "h": 0,
+            "i": f"WAIT\x01true\x02{properties}",
+            "j": 0,
+            "k": False,
             "m": False,
-        }  # fmt: skip
+        }
 
     def _send(self, session: Session, number: int, figures: Figures, deadline: float) -> None:
         """Keep up to `window` requests in flight until the share of this connection is sent."""
         body = b"x" * self._limits["size"]
         _, address = self._places[number]
         in_flight: dict[int, float] = {}  # the number of a request -> when it began
-        left, failures = self._share(number), 0
+        left = self._share(number)
+        failures = 0
         while left or in_flight:
             if self._is_over(deadline) or failures >= MAX_ERRORS:
                 left = 0
@@ -186,10 +201,18 @@ class Load:
 
     def _held_pull(self, number: int, offset: int) -> dict[str, Any]:
         return {
-            "consumerGroup": TOOLS_GROUP, "topic": self._topic, "queueId": number, "queueOffset": offset,
-            "maxMsgNums": 32, "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": HOLD_SECONDS * 1000,
-            "subscription": "*", "subVersion": 0, "expressionType": "TAG",
-        }  # fmt: skip
+            "consumerGroup": TOOLS_GROUP,
+            "topic": self._topic,
+            "queueId": number,
+            "queueOffset": offset,
+            "maxMsgNums": 32,
+            "sysFlag": 6,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": HOLD_SECONDS * 1000,
+            "subscription": "*",
+            "subVersion": 0,
+            "expressionType": "TAG",
+        }
 
     def _arrived(self, puller: Session, number: int, expected: tuple[int, int, int], deadline: float) -> int:
         """Wait for the message of a round: (number of the pull, its offset, round). Return the next offset."""

@@ -24,7 +24,8 @@ UNKNOWN = 3
 
 def _check(run: Run, name: str, limits: tuple[float, float], measure: Callable[[], Measured]) -> None:
     """Print a line with the worst subject, and performance data behind the bar; set the exit status."""
-    warn, critical = run.decimal("warn", limits[0]), run.decimal("crit", limits[1])
+    warn = run.decimal("warn", limits[0])
+    critical = run.decimal("crit", limits[1])
     if warn > critical:
         raise UsageError(f"--warn {warn:g} is above --crit {critical:g}")
     try:
@@ -35,7 +36,9 @@ def _check(run: Run, name: str, limits: tuple[float, float], measure: Callable[[
     except AdminError as error:
         found, text = [], str(error)
     if not found:
-        status, value, subject = UNKNOWN, None, text or "nothing to measure"
+        status = UNKNOWN
+        value = None
+        subject = text or "nothing to measure"
     else:
         subject, value = max(found, key=lambda pair: pair[1])
         status = 2 if value > critical else 1 if value > warn else 0
@@ -44,9 +47,14 @@ def _check(run: Run, name: str, limits: tuple[float, float], measure: Callable[[
     state = run.out.painted(STATES[status], COLOURS[status])
     run.out.line(f"{name.upper()} {state} - {subject}{shown}{' | ' + performance if performance else ''}")
     run.out.item(
-        check=name, status=STATES[status], value=value, subject=subject, warn=warn, crit=critical,
+        check=name,
+        status=STATES[status],
+        value=value,
+        subject=subject,
+        warn=warn,
+        crit=critical,
         values=dict(found),
-    )  # fmt: skip
+    )
     run.exit_status = status
 
 

@@ -27,11 +27,22 @@ GLOBAL = ("--output", "--fields", "--timeout", "--watch", "--dry-run", "--yes", 
 
 # What the value of an option is, by its long name; the arguments of verbs, too.
 KINDS = {
-    "topic": "topics", "TOPIC": "topics", "groupName": "groups", "consumerGroup": "groups", "group": "groups",
-    "GROUP": "groups", "srcGroup": "groups", "destGroup": "groups", "FROM": "groups", "TO": "groups",
-    "clusterName": "clusters", "cluster": "clusters", "brokerName": "brokers", "messages": "topics",
+    "topic": "topics",
+    "TOPIC": "topics",
+    "groupName": "groups",
+    "consumerGroup": "groups",
+    "group": "groups",
+    "GROUP": "groups",
+    "srcGroup": "groups",
+    "destGroup": "groups",
+    "FROM": "groups",
+    "TO": "groups",
+    "clusterName": "clusters",
+    "cluster": "clusters",
+    "brokerName": "brokers",
+    "messages": "topics",
     "context": "contexts",
-}  # fmt: skip
+}
 
 
 def completion(run: Run) -> None:
@@ -81,16 +92,22 @@ def _bash() -> str:
     firsts = " ".join(sorted({name.split(" ")[0] for name, _, _ in programs} | {"help"}))
     lines = ["_mqadmin() {", '    local word="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"']
     lines += ['    local name="${COMP_WORDS[1]}" options="" kind="" place=2', "    COMPREPLY=()"]
-    lines += ["    if [ \"$COMP_CWORD\" -eq 1 ]; then", f"        COMPREPLY=($(compgen -W '{firsts}' -- \"$word\"))",
-              "        return", "    fi"]  # fmt: skip
+    lines += [
+        '    if [ "$COMP_CWORD" -eq 1 ]; then',
+        f"        COMPREPLY=($(compgen -W '{firsts}' -- \"$word\"))",
+        "        return",
+        "    fi",
+    ]
     seconds: dict[str, list[str]] = {}
     for name, _, _ in programs:
         if " " in name:
             seconds.setdefault(name.split(" ")[0], []).append(name.split(" ")[1])
     lines.append('    case "$name" in')
     for first, words in sorted(seconds.items()):
-        lines.append(f"        {first}) if [ \"$COMP_CWORD\" -eq 2 ]; then COMPREPLY=($(compgen -W '{' '.join(words)}' "
-                     "-- \"$word\")); return; fi; name=\"$name ${COMP_WORDS[2]}\"; place=3 ;;")  # fmt: skip
+        lines.append(
+            f"        {first}) if [ \"$COMP_CWORD\" -eq 2 ]; then COMPREPLY=($(compgen -W '{' '.join(words)}' "
+            '-- "$word")); return; fi; name="$name ${COMP_WORDS[2]}"; place=3 ;;'
+        )
     lines += [f"        help) COMPREPLY=($(compgen -W '{firsts}' -- \"$word\")); return ;;", "    esac"]
     lines.append('    case "$name" in')
     for name, options, first_kind in programs:
@@ -165,8 +182,13 @@ def complete_names(kind: str) -> list[str]:
         cache = _cache_path(kind, place.name_servers)
         names = _cached(cache)
         if names is None:
-            with Session(place.name_servers, timeout_seconds=LIMIT_SECONDS, credentials=place.credentials,
-                         tls=place.tls, ca_file=place.ca_file) as session:  # fmt: skip
+            with Session(
+                place.name_servers,
+                timeout_seconds=LIMIT_SECONDS,
+                credentials=place.credentials,
+                tls=place.tls,
+                ca_file=place.ca_file,
+            ) as session:
                 names = _asked(session, kind)
             _remember(cache, names)
     except (AdminError, OSError):

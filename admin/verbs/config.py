@@ -15,9 +15,7 @@ OWN = {"brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "haList
 
 
 def _settings(run: Run) -> dict[str, dict[str, str]]:
-    return {
-        name: properties_of(run.session.call(address, 26).body) for name, address in chosen_brokers(run).items()
-    }  # fmt: skip
+    return {name: properties_of(run.session.call(address, 26).body) for name, address in chosen_brokers(run).items()}
 
 
 def config_get(run: Run) -> None:
@@ -38,7 +36,8 @@ def config_get(run: Run) -> None:
 
 
 def config_set(run: Run) -> None:
-    key, value = run.get("KEY"), run.raw("VALUE")
+    key = run.get("KEY")
+    value = run.raw("VALUE")
     if not key or {"\n", "=", "#"} & set(key) or "\n" in value:
         raise UsageError("a key has no '=', '#' or line break, and a value no line break")
     items = []

@@ -72,8 +72,12 @@ def context_use(run: Run) -> None:
 def context_list(run: Run) -> None:
     document = load()
     columns = {
-        "current": "CURRENT", "name": "NAME", "nameServers": "NAMESERVERS", "accessKey": "ACCESS KEY", "tls": "TLS",
-    }  # fmt: skip
+        "current": "CURRENT",
+        "name": "NAME",
+        "nameServers": "NAMESERVERS",
+        "accessKey": "ACCESS KEY",
+        "tls": "TLS",
+    }
     run.out.table(columns, [_item(name, each, document) for name, each in sorted(document["contexts"].items())])
 
 
@@ -100,6 +104,10 @@ def _known(document: dict[str, Any], name: str) -> str:
 
 def _item(name: str, context: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     return {
-        "name": name, "current": name == document["current"], "nameServers": context.get("nameServers", ""),
-        "accessKey": context.get("accessKey"), "tls": bool(context.get("tls")), "caFile": context.get("caFile"),
-    }  # fmt: skip
+        "name": name,
+        "current": name == document["current"],
+        "nameServers": context.get("nameServers", ""),
+        "accessKey": context.get("accessKey"),
+        "tls": bool(context.get("tls")),
+        "caFile": context.get("caFile"),
+    }

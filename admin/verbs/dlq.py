@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 
 # What only the stored copy in the dead letter topic has, or what the broker and the sender set again.
 DROPPED = {
-    "DELAY", "REAL_TOPIC", "REAL_QID", "MIN_OFFSET", "MAX_OFFSET", "UNIQ_KEY", "WAIT", "CLUSTER", "RECONSUME_TIME",
-}  # fmt: skip
+    "DELAY",
+    "REAL_TOPIC",
+    "REAL_QID",
+    "MIN_OFFSET",
+    "MAX_OFFSET",
+    "UNIQ_KEY",
+    "WAIT",
+    "CLUSTER",
+    "RECONSUME_TIME",
+}
 
 
 def dlq_list(run: Run) -> None:
@@ -37,9 +45,13 @@ def dlq_list(run: Run) -> None:
 
 def dlq_show(run: Run) -> None:
     columns = {
-        "msgId": "ID", "originTopic": "TOPIC", "storeTime": "GIVEN UP", "reconsumeTimes": "TRIES", "keys": "KEYS",
+        "msgId": "ID",
+        "originTopic": "TOPIC",
+        "storeTime": "GIVEN UP",
+        "reconsumeTimes": "TRIES",
+        "keys": "KEYS",
         "shown": "BODY",
-    }  # fmt: skip
+    }
     items = []
     for message in _dead(run, run.number("count", 20)):
         items.append({**_item(message), "shown": printable(body_text(message))[:60]})
@@ -61,9 +73,10 @@ def dlq_export(run: Run) -> None:
 
 def _item(message: MessageExt) -> dict[str, object]:
     return {
-        **message_item(message), "originTopic": message.properties.get("RETRY_TOPIC"),
+        **message_item(message),
+        "originTopic": message.properties.get("RETRY_TOPIC"),
         "originMsgId": message.properties.get("ORIGIN_MESSAGE_ID"),
-    }  # fmt: skip
+    }
 
 
 def dlq_resend(run: Run) -> None:

@@ -43,8 +43,16 @@ def doctor(run: Run) -> None:
                 if len(found) == MAX_FINDINGS:
                     break
         except AdminError as error:
-            found.append(Finding(CRITICAL, f"{name}-unknown", name, f"{name} could not be examined: {error}",
-                                 "what is unknown may be broken", "mqadmin health"))  # fmt: skip
+            found.append(
+                Finding(
+                    CRITICAL,
+                    f"{name}-unknown",
+                    name,
+                    f"{name} could not be examined: {error}",
+                    "what is unknown may be broken",
+                    "mqadmin health",
+                )
+            )
     found.sort(key=lambda finding: RANK[finding.severity])
     for finding in found:
         run.out.line(f"{run.out.painted(finding.severity, COLOURS[finding.severity])}: {finding.what}")

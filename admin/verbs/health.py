@@ -33,8 +33,16 @@ def health(run: Run) -> None:
     items = [_asked(run, *target) for target in targets]
     brokers = [item for item in items if item["kind"] == "broker"]
     if kind != "namesrv" and not brokers:
-        items.append({"kind": "broker", "name": "-", "address": "-", "ok": False, "milliseconds": 0.0,
-                      "error": "no broker is registered"})  # fmt: skip
+        items.append(
+            {
+                "kind": "broker",
+                "name": "-",
+                "address": "-",
+                "ok": False,
+                "milliseconds": 0.0,
+                "error": "no broker is registered",
+            }
+        )
     run.exit_status = 0 if all(item["ok"] for item in items) else CRITICAL
     if run.has("quiet"):
         return
@@ -51,6 +59,10 @@ def _asked(run: Run, kind: str, name: str, address: str, code: int) -> dict[str,
         error = str(failure)
     spent = (time.monotonic() - began) * 1000
     return {
-        "kind": kind, "name": name, "address": address, "ok": error is None, "milliseconds": round(spent, 2),
+        "kind": kind,
+        "name": name,
+        "address": address,
+        "ok": error is None,
+        "milliseconds": round(spent, 2),
         "error": error,
-    }  # fmt: skip
+    }

@@ -33,18 +33,30 @@ def _one(run: Run, group: str) -> None:
     now = now_ms()
     items: list[dict[str, Any]] = [
         {
-            "group": group, "topic": topic, "brokerName": name, "queueId": number,
-            "backlog": backlog(row), "behindMs": behind_ms(row, now),
-            "brokerOffset": row["brokerOffset"], "consumerOffset": row["consumerOffset"],
-            "lastTimestamp": row.get("lastTimestamp", 0), "lastTime": iso_time(row.get("lastTimestamp", 0)),
+            "group": group,
+            "topic": topic,
+            "brokerName": name,
+            "queueId": number,
+            "backlog": backlog(row),
+            "behindMs": behind_ms(row, now),
+            "brokerOffset": row["brokerOffset"],
+            "consumerOffset": row["consumerOffset"],
+            "lastTimestamp": row.get("lastTimestamp", 0),
+            "lastTime": iso_time(row.get("lastTimestamp", 0)),
         }
         for (topic, name, number), row in rows.items()
-    ]  # fmt: skip
+    ]
     items.sort(key=lambda item: -item["backlog"])
     columns = {
-        "topic": "TOPIC", "brokerName": "BROKER", "queueId": "QUEUE", "backlog": "BACKLOG", "behindMs": "BEHIND MS",
-        "consumerOffset": "OFFSET", "brokerOffset": "END", "lastTime": "LAST READ",
-    }  # fmt: skip
+        "topic": "TOPIC",
+        "brokerName": "BROKER",
+        "queueId": "QUEUE",
+        "backlog": "BACKLOG",
+        "behindMs": "BEHIND MS",
+        "consumerOffset": "OFFSET",
+        "brokerOffset": "END",
+        "lastTime": "LAST READ",
+    }
     run.out.table(columns, items[: run.number("first", len(items))])
 
 
@@ -58,10 +70,13 @@ def _all(run: Run) -> None:
             continue
         items.append(
             {
-                "group": group, "backlog": waiting, "behindMs": max([behind_ms(row, now) for row in rows.values()]),
-                "members": len(members(run, group)), "topics": sorted({queue[0] for queue in rows}),
+                "group": group,
+                "backlog": waiting,
+                "behindMs": max([behind_ms(row, now) for row in rows.values()]),
+                "members": len(members(run, group)),
+                "topics": sorted({queue[0] for queue in rows}),
             }
-        )  # fmt: skip
+        )
     items.sort(key=lambda item: (-item["backlog"], -item["behindMs"], item["group"]))
     columns = {"group": "GROUP", "backlog": "BACKLOG", "behindMs": "BEHIND MS", "members": "MEMBERS"}
     run.out.table(columns, items[: run.number("first", len(items))])

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     Move = tuple[QueueKey, str, int | None, int]  # queue, address, offset before and after
 
 COLUMNS = {
-    "group": "GROUP", "topic": "TOPIC", "brokerName": "BROKER", "queueId": "QUEUE", "before": "BEFORE",
+    "group": "GROUP",
+    "topic": "TOPIC",
+    "brokerName": "BROKER",
+    "queueId": "QUEUE",
+    "before": "BEFORE",
     "offset": "AFTER",
-}  # fmt: skip
+}
 MAX_LINE_BYTES = 1024 * 1024
 MAX_LINES = 1_000_000
 
@@ -49,16 +53,26 @@ def offsets_show(run: Run) -> None:
     }
     items = [
         {
-            "group": group, "topic": queue[0], "brokerName": queue[1], "queueId": queue[2],
-            "first": ends.get(queue), "offset": row["consumerOffset"], "end": row["brokerOffset"],
+            "group": group,
+            "topic": queue[0],
+            "brokerName": queue[1],
+            "queueId": queue[2],
+            "first": ends.get(queue),
+            "offset": row["consumerOffset"],
+            "end": row["brokerOffset"],
             "backlog": backlog(row),
         }
         for queue, row in _rows(run, group).items()
-    ]  # fmt: skip
+    ]
     columns = {
-        "topic": "TOPIC", "brokerName": "BROKER", "queueId": "QUEUE", "first": "FIRST", "offset": "OFFSET",
-        "end": "END", "backlog": "BACKLOG",
-    }  # fmt: skip
+        "topic": "TOPIC",
+        "brokerName": "BROKER",
+        "queueId": "QUEUE",
+        "first": "FIRST",
+        "offset": "OFFSET",
+        "end": "END",
+        "backlog": "BACKLOG",
+    }
     run.out.table(columns, items)
 
 
@@ -66,7 +80,9 @@ def offsets_show(run: Run) -> None:
 
 
 def offsets_reset(run: Run) -> None:
-    group, topic, target = run.get("GROUP"), run.get("TOPIC"), run.get("to")
+    group = run.get("GROUP")
+    topic = run.get("TOPIC")
+    target = run.get("to")
     if not target:
         raise UsageError("--to is missing: first, last, a time, an offset, +N or -N")
     present = progress(run, group, topic)
@@ -132,16 +148,21 @@ def _reset_members(run: Run, group: str, topic: str, target: str, moves: list[Mo
 
 def _moved(group: str, queue: QueueKey, before: int | None, after: int) -> dict[str, Any]:
     return {
-        "group": group, "topic": queue[0], "brokerName": queue[1], "queueId": queue[2], "before": before,
+        "group": group,
+        "topic": queue[0],
+        "brokerName": queue[1],
+        "queueId": queue[2],
+        "before": before,
         "offset": after,
-    }  # fmt: skip
+    }
 
 
 # -- copy, export, import ----------------------------------------------------------------------------------------------
 
 
 def offsets_copy(run: Run) -> None:
-    source, target = run.get("FROM"), run.get("TO")
+    source = run.get("FROM")
+    target = run.get("TO")
     wanted = {queue: row["consumerOffset"] for queue, row in _rows(run, source).items()}
     prefix = f"%RETRY%{source}"
     _set_all(run, target, {queue: offset for queue, offset in wanted.items() if queue[0] != prefix})
@@ -151,9 +172,12 @@ def offsets_export(run: Run) -> None:
     group = run.get("GROUP")
     for queue, row in _rows(run, group).items():
         item = {
-            "group": group, "topic": queue[0], "brokerName": queue[1], "queueId": queue[2],
+            "group": group,
+            "topic": queue[0],
+            "brokerName": queue[1],
+            "queueId": queue[2],
             "offset": row["consumerOffset"],
-        }  # fmt: skip
+        }
         run.out.line(json.dumps(item, ensure_ascii=False))
         run.out.item(**item)
 

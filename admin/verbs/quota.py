@@ -15,7 +15,9 @@ UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG = 25, 26
 
 
 def quota_set(run: Run) -> None:
-    kind, name, quotas = _kind(run), run.get("NAME"), run.get("QUOTAS")
+    kind = _kind(run)
+    name = run.get("NAME")
+    quotas = run.get("QUOTAS")
     if "=" not in quotas:
         raise UsageError("QUOTAS are like bytesIn=1048576,messagesIn=1000")
     _change(run, f"{kind} {name} {quotas}", quotas)
@@ -63,7 +65,8 @@ def _kind(run: Run) -> str:
 
 
 def _change(run: Run, entry: str, quotas: str) -> None:
-    kind, name = run.get("KIND"), run.get("NAME")
+    kind = run.get("KIND")
+    name = run.get("NAME")
 
     def change(address: str) -> None:
         run.session.call(address, UPDATE_BROKER_CONFIG, body=f"{KEY}={entry}\n".encode())

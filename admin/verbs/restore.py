@@ -28,11 +28,19 @@ if TYPE_CHECKING:
 
 # `order` is not among them: brokers take it from the pairs of ORDER_TOPIC_CONFIG at each registration.
 TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-SETTINGS_STAY = ("The settings of brokers are left alone, because they have paths and addresses of one machine: "
-                 "compare them with the backup, and change them with `mqadmin config set`.")  # fmt: skip
+SETTINGS_STAY = (
+    "The settings of brokers are left alone, because they have paths and addresses of one machine: "
+    "compare them with the backup, and change them with `mqadmin config set`."
+)
 CREATED, CHANGED, KEPT, SAME, FAILED = "created", "changed", "kept", "same", "failed"
-COLUMNS = {"kind": "KIND", "name": "NAME", "brokerName": "BROKER", "result": "RESULT", "before": "PRESENT",
-           "after": "BACKUP"}  # fmt: skip
+COLUMNS = {
+    "kind": "KIND",
+    "name": "NAME",
+    "brokerName": "BROKER",
+    "result": "RESULT",
+    "before": "PRESENT",
+    "after": "BACKUP",
+}
 
 
 def restore(run: Run) -> None:
@@ -44,8 +52,10 @@ def restore(run: Run) -> None:
     run.out.table(COLUMNS, shown)
     if any(broker["settings"] for broker in saved["brokers"].values()):
         run.out.line(SETTINGS_STAY)
-    counts = {result: sum([item["result"] == result for item in restorer.items])
-              for result in (CREATED, CHANGED, KEPT, SAME, FAILED)}  # fmt: skip
+    counts = {
+        result: sum([item["result"] == result for item in restorer.items])
+        for result in (CREATED, CHANGED, KEPT, SAME, FAILED)
+    }
     run.out.line(", ".join([f"{count} {result}" for result, count in counts.items() if count]) or "nothing in it")
     if counts[KEPT]:
         run.failed(f"{counts[KEPT]} differ from the backup and were kept: --overwrite changes them")
@@ -173,9 +183,12 @@ class Restorer:
         if texts:
             fields = {"globalWhiteAddrs": ",".join(texts)}
             self._settle(
-                "whiteAddresses", address, broker, (present["whiteAddresses"] or None, texts),
+                "whiteAddresses",
+                address,
+                broker,
+                (present["whiteAddresses"] or None, texts),
                 lambda: self._run.session.call(address, 53, fields),
-            )  # fmt: skip
+            )
         accounts = {account["accessKey"]: account for account in present["accounts"]}
         for account in saved["accounts"]:
             self._account(broker, address, account, accounts.get(account.get("accessKey")))

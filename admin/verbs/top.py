@@ -31,10 +31,18 @@ MAX_SECONDS = 3600
 LINES = 10  # of topics and of groups, where no terminal says how many there is room for
 CLEAR, HIDE_CURSOR, SHOW_CURSOR = "\x1b[H\x1b[J", "\x1b[?25l", "\x1b[?25h"
 BROKER_COLUMNS = {
-    "name": "BROKER", "brokerId": "ID", "address": "ADDRESS", "inTps": "IN/S", "outTps": "OUT/S",
-    "sendQueue": "SENDS WAITING", "pullQueue": "PULLS WAITING", "writeP99Ms": "WRITE P99 MS",
-    "syncP99Ms": "SYNC P99 MS", "loopLagMs": "LOOP LAG MS", "diskPercent": "DISK %",
-}  # fmt: skip
+    "name": "BROKER",
+    "brokerId": "ID",
+    "address": "ADDRESS",
+    "inTps": "IN/S",
+    "outTps": "OUT/S",
+    "sendQueue": "SENDS WAITING",
+    "pullQueue": "PULLS WAITING",
+    "writeP99Ms": "WRITE P99 MS",
+    "syncP99Ms": "SYNC P99 MS",
+    "loopLagMs": "LOOP LAG MS",
+    "diskPercent": "DISK %",
+}
 TOPIC_COLUMNS = {"name": "TOPIC", "inTps": "IN/S", "outTps": "OUT/S", "messages": "MESSAGES"}
 GROUP_COLUMNS = {"name": "GROUP", "backlog": "BACKLOG", "behindMs": "BEHIND MS", "grew": "GREW BY"}
 GRAPH = {"graph": "IN/S BEFORE"}
@@ -110,9 +118,12 @@ def _draw(run: Run, brokers: Items, topics: Items, groups: Items, rates: Rates) 
     groups = groups[: run.number("groups", room)]
     pictures = [{**item, "graph": graph(rates.history(item["name"]), sys.stdout.encoding)} for item in topics]
     shown = [
-        *_table(BROKER_COLUMNS, brokers), "", *_table({**TOPIC_COLUMNS, **GRAPH}, pictures), "",
+        *_table(BROKER_COLUMNS, brokers),
+        "",
+        *_table({**TOPIC_COLUMNS, **GRAPH}, pictures),
+        "",
         *_table(GROUP_COLUMNS, groups),
-    ]  # fmt: skip
+    ]
     run.out.text(HIDE_CURSOR + CLEAR + "\n".join([line[:columns] for line in shown[: lines - 1]]) + "\n")
 
 
@@ -137,16 +148,22 @@ def _brokers(run: Run) -> tuple[Items, set[str]]:
                 pass  # its line has no numbers
             items.append(
                 {
-                    "kind": "broker", "name": name, "brokerId": number, "address": address, "responds": bool(table),
-                    "inTps": first_number(table, "putTps"), "outTps": first_number(table, "getTransferedTps"),
+                    "kind": "broker",
+                    "name": name,
+                    "brokerId": number,
+                    "address": address,
+                    "responds": bool(table),
+                    "inTps": first_number(table, "putTps"),
+                    "outTps": first_number(table, "getTransferedTps"),
                     "sendQueue": int(first_number(table, "sendThreadPoolQueueSize")),
                     "pullQueue": int(first_number(table, "pullThreadPoolQueueSize")),
                     "writeMs": int(first_number(table, "pageCacheLockTimeMills")),
                     "writeP99Ms": percentile_ms(counts_of(table), 99),
-                    "syncP99Ms": sync_p99_ms(table), "loopLagMs": own_number(table, "eventLoopLagMax"),
+                    "syncP99Ms": sync_p99_ms(table),
+                    "loopLagMs": own_number(table, "eventLoopLagMax"),
                     "diskPercent": round(first_number(table, "commitLogDiskRatio") * 100, 2),
                 }
-            )  # fmt: skip
+            )
     return items, silent
 
 
@@ -160,9 +177,11 @@ def _groups(read: Progress, earlier: dict[str, int]) -> Items:
         if waiting > 0 or group in earlier:
             items.append(
                 {
-                    "kind": "group", "name": group, "backlog": waiting,
+                    "kind": "group",
+                    "name": group,
+                    "backlog": waiting,
                     "behindMs": max([behind_ms(row, now) for row in rows], default=0),
                     "grew": waiting - earlier[group] if group in earlier else None,
                 }
-            )  # fmt: skip
+            )
     return sorted(items, key=lambda item: -int(str(item["backlog"])))

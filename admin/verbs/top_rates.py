@@ -62,7 +62,8 @@ class Rates:
                 rates = (round(per_second[0], 1), round(per_second[1], 1))
                 self._history.setdefault(name, deque(maxlen=HISTORY)).append(per_second[0])
             items.append({"kind": "topic", "name": name, "inTps": rates[0], "outTps": rates[1], "messages": held})
-        self._earlier, self._taken = totals, now
+        self._earlier = totals
+        self._taken = now
         self._history = {name: rates for name, rates in self._history.items() if name in totals}
         items.sort(key=lambda item: (-(item["inTps"] or 0) - (item["outTps"] or 0), -item["messages"], item["name"]))
         return items

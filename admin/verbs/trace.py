@@ -35,13 +35,24 @@ def trace(run: Run) -> None:
     if not events:
         raise NotFound(f"nothing is known of message {msg_id}: it is neither stored nor in topic {TRACE_TOPIC}")
     events.sort(key=lambda event: event["timestamp"])
-    columns = {"time": "TIME", "event": "EVENT", "subject": "WHERE OR GROUP", "host": "HOST", "status": "STATUS",
-               "costMs": "MS"}  # fmt: skip
+    columns = {
+        "time": "TIME",
+        "event": "EVENT",
+        "subject": "WHERE OR GROUP",
+        "host": "HOST",
+        "status": "STATUS",
+        "costMs": "MS",
+    }
     run.out.table(columns, [{"msgId": msg_id, **event} for event in events])
 
 
 def _event(moment: int, kind: str, subject: str, host: str, status: str, cost_ms: int | None) -> dict[str, Any]:
     return {
-        "timestamp": moment, "time": iso_time(moment), "event": kind, "subject": subject, "host": host,
-        "status": status, "costMs": cost_ms,
-    }  # fmt: skip
+        "timestamp": moment,
+        "time": iso_time(moment),
+        "event": kind,
+        "subject": subject,
+        "host": host,
+        "status": status,
+        "costMs": cost_ms,
+    }

@@ -137,7 +137,8 @@ class AccessControl:
         failures, access_key = self._failures, account.access_key
         if failures is not None:
             failures.check(connection, access_key)
-        fields, text = request.ext_fields or {}, f"Check signature failed for accessKey={access_key}"
+        fields = request.ext_fields or {}
+        text = f"Check signature failed for accessKey={access_key}"
         if account.is_bound:
             is_signed = signature.is_bound_by(request.code, fields, request.body, account.secret_key)
         else:

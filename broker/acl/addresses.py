@@ -114,7 +114,8 @@ def _ranges(text: str, parts: list[str], count: int, highest: int, base: int) ->
 
 def _range(text: str, part: str, highest: int, base: int) -> tuple[int, int]:
     first, _, last = part.partition("-")
-    lowest_value, highest_value = _number(text, first, highest, base), _number(text, last, highest, base)
+    lowest_value = _number(text, first, highest, base)
+    highest_value = _number(text, last, highest, base)
     if lowest_value > highest_value:
         raise AclFileError(f"address {text!r}: the range {part} ends before it begins")
     return lowest_value, highest_value

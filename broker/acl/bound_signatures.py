@@ -34,7 +34,8 @@ class BoundSignatures:
     def problem(self, request: RemotingCommand, account: Account) -> str | None:
         """Return why a request with a right signature is too old or was seen before; None, once, if it is neither."""
         signed_at = (request.ext_fields or {}).get(signature.SIGNED_AT, "")
-        now_ms, signed_ms = self._now_ms(), signature.stamped_ms(signed_at)
+        now_ms = self._now_ms()
+        signed_ms = signature.stamped_ms(signed_at)
         if signed_ms is None or abs(now_ms - signed_ms) > MAX_SKEW_MS:
             return f"SignedAt is not within {MAX_SKEW_MS // 60_000} minutes of the broker's clock: compare the clocks"
         key = (account.access_key, signed_at)

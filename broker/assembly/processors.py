@@ -81,7 +81,10 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
     check_topic = access.check_topic if access is not None else None
     audit = Audit(access.who if access is not None else None)
     tables, transactions = serving.tables, serving.transactions
-    configuration, store, metadata, pools = tables.configuration, tables.store, tables.metadata, tables.pools
+    configuration = tables.configuration
+    store = tables.store
+    metadata = tables.metadata
+    pools = tables.pools
     send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats, check_topic)
     end_transaction = EndTransactionProcessor(
         configuration, transactions.log, pool=pools.transaction, check_topic=check_topic
@@ -124,8 +127,13 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
 
 def _administration(serving: Serving, audit: Audit) -> list[Handles]:
     tables = serving.tables
-    configuration, store, metadata, stats = tables.configuration, tables.store, tables.metadata, tables.stats
-    topics, groups, offsets = metadata.topics, metadata.groups, metadata.offsets
+    configuration = tables.configuration
+    store = tables.store
+    metadata = tables.metadata
+    stats = tables.stats
+    topics = metadata.topics
+    groups = metadata.groups
+    offsets = metadata.offsets
     info = RuntimeInfo(
         configuration,
         store,

@@ -138,7 +138,10 @@ class Serving:
 
 def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     """Build the rest of a broker that listens on `port`. Raises StartError if brokerIP1 is not an address."""
-    configuration, now_ms, store, metadata = tables.configuration, tables.now_ms, tables.store, tables.metadata
+    configuration = tables.configuration
+    now_ms = tables.now_ms
+    store = tables.store
+    metadata = tables.metadata
     broker = configuration.broker
     host = HostPort(_literal(broker.broker_ip1), port)
     address = f"{broker.broker_ip1}:{port}"
@@ -277,7 +280,9 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
 def _end_positions_with_topics(tables: Tables) -> None:
     """Let what is known about the positions of groups end with a topic: on a slave when its log says that the topic is
     deleted, on a master at the latest before a topic of that name is made again."""
-    offsets, stats, topics = tables.metadata.offsets, tables.stats, tables.metadata.topics
+    offsets = tables.metadata.offsets
+    stats = tables.stats
+    topics = tables.metadata.topics
 
     def deleted(topic: str) -> None:
         offsets.remove_topic(topic)
@@ -296,9 +301,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
     home = Path(tables.configuration.broker.rocketmq_home or ".")
     access = SlaveAccess(tables.configuration, client.invoke)
     tls = _ha_tls(tables.configuration)
-    log_server = LogServer(
-        tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None
-    )
+    log_server = LogServer(tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None)
     copied = CopiedPart(kept(tables.surroundings, "copied.json"))
     follower = LogFollower(
         tables.configuration, tables.store, tls.connect, copied=copied, on_cut=log_server.close_links
@@ -345,7 +348,8 @@ def _quotas(tables: Tables, access: AccessControl | None, pull: PullProcessor) -
         knows_group=lambda group: groups.get(group) is not None,
         clock=trio.current_time,
     )
-    topics.before_create, groups.before_create = quotas.topic_made, quotas.group_made
+    topics.before_create = quotas.topic_made
+    groups.before_create = quotas.group_made
     tables.listeners.on_close(quotas.connection_closed)
 
     def use() -> None:
@@ -362,7 +366,9 @@ def _transactions(
     store_host: bytes,
     access: AccessControl | None,
 ) -> Transactions:
-    configuration, extensions, metadata = tables.configuration, tables.surroundings.extensions, tables.metadata
+    configuration = tables.configuration
+    extensions = tables.surroundings.extensions
+    metadata = tables.metadata
     log = extensions.wrap_transactions(
         TransactionLog(
             tables.store,

@@ -106,7 +106,9 @@ class Tables:
 
 def build_tables(surroundings: Surroundings) -> Tables:
     """Build everything that needs no port. Nothing is read or written yet."""
-    configuration, now_ms, turn = surroundings.configuration, surroundings.now_ms, surroundings.turn
+    configuration = surroundings.configuration
+    now_ms = surroundings.now_ms
+    turn = surroundings.turn
     broker = configuration.broker
     pools = Pools(broker)
     group = GroupStore(configuration, configuration.group, surroundings.files) if configuration.group else None
@@ -129,12 +131,11 @@ def build_tables(surroundings: Surroundings) -> Tables:
     stats = BrokerStats(
         broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat, max_flows=most_flows
     )
-    store_metrics, latencies = StoreMetrics(stats, now_ms=now_ms), Latencies()
+    store_metrics = StoreMetrics(stats, now_ms=now_ms)
+    latencies = Latencies()
     store.observe_syncs(latencies.synced)
     has_buffer = configuration.store.transient_store_pool_enable
-    limits = Limits(
-        configuration, pools, turn, stuck_buffer=(lambda: store.stuck_buffer) if has_buffer else None
-    )
+    limits = Limits(configuration, pools, turn, stuck_buffer=(lambda: store.stuck_buffer) if has_buffer else None)
     turn.before_flush(store_metrics.timed(store.commit, limits.commit_took))
     tables = Tables(
         surroundings,
@@ -293,7 +294,9 @@ def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
 
 def _listen(tables: Tables) -> None:
     """Register the clients' tables for closed connections and for jumps of the clock."""
-    listeners, metadata, hooks = tables.listeners, tables.metadata, tables.hooks
+    listeners = tables.listeners
+    metadata = tables.metadata
+    hooks = tables.hooks
     if hooks:
         listeners.on_open(lambda connection: setattr(connection, "on_answer", hooks.answered))
     listeners.on_close(tables.departures.connection_closed)

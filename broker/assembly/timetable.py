@@ -14,11 +14,15 @@ from triomq.store.config import BrokerRole
 def add_tasks(serving: Serving) -> None:
     """Fill the broker's schedule."""
     tables, registration = serving.tables, serving.registration
-    metadata, stats, store_metrics, latencies = tables.metadata, tables.stats, tables.store_metrics, tables.latencies
+    metadata = tables.metadata
+    stats = tables.stats
+    store_metrics = tables.store_metrics
+    latencies = tables.latencies
     stats_log = StatsLog(stats)
     watermarks = WatermarkLog(tables.pools, lambda: len(serving.pull.long_polling))
     memory = tables.surroundings.table_memory
-    queues, statistics = memory.account("consume queues"), memory.account("statistics")
+    queues = memory.account("consume queues")
+    statistics = memory.account("statistics")
 
     async def expire_clients() -> None:
         for expire in (metadata.producers.expire, metadata.consumers.expire):

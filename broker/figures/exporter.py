@@ -145,9 +145,7 @@ class ExporterFigures:
             found = stats.snapshot(names.SNDBCK_PUT_NUMS, key)
             return found.stats_minute.sum if found is not None else 0
 
-        yield gauge(
-            "rocketmq_producer_tps", "Messages stored a second, last minute.", by_topic(names.TOPIC_PUT_NUMS)
-        )
+        yield gauge("rocketmq_producer_tps", "Messages stored a second, last minute.", by_topic(names.TOPIC_PUT_NUMS))
         yield gauge(
             "rocketmq_producer_message_size", "Bytes stored a second, last minute.", by_topic(names.TOPIC_PUT_SIZE)
         )

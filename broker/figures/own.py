@@ -172,10 +172,12 @@ class OwnFigures:
     def _requests(self) -> Iterator[Family]:
         serving = self._parts.serving
         limits, pools = serving.tables.limits, serving.tables.pools
-        by_gate, too_old = limits.refused(), limits.too_old()
+        by_gate = limits.refused()
+        too_old = limits.too_old()
         refused: list[Sample] = []
         for pool in pools.all():
-            old, gate = too_old.get(pool.name, 0), by_gate.get(pool.name, 0)
+            old = too_old.get(pool.name, 0)
+            gate = by_gate.get(pool.name, 0)
             for reason, count in (("queue_full", pool.rejected - gate), ("too_old", old), ("store_busy", gate - old)):
                 refused.append((labels(pool=pool.name, reason=reason), count))
         yield counter("triomq_requests_refused_total", "Requests that got SYSTEM_BUSY.", refused)
@@ -276,7 +278,8 @@ class OwnFigures:
         )
 
     def _tables(self) -> Iterator[Family]:
-        metadata, stats = self._parts.serving.tables.metadata, self._parts.serving.tables.stats
+        metadata = self._parts.serving.tables.metadata
+        stats = self._parts.serving.tables.stats
         entries = {
             "topics": len(metadata.topics.names()),
             "groups": len(metadata.groups.names()),

@@ -46,7 +46,8 @@ class Readiness:
         who leads, and a leader has taken office."""
         if self._serving.group is not None:
             return self._group(self._serving.group.member)
-        replication, settings = self._serving.replication, self._serving.tables.configuration.store
+        replication = self._serving.replication
+        settings = self._serving.tables.configuration.store
         if settings.broker_role is BrokerRole.SYNC_MASTER:
             is_near = replication.log_server.is_near(self._serving.store.reading.max_physical_offset)
             limit = settings.ha_slave_fallbehind_max_bytes

@@ -104,15 +104,14 @@ class RocketMq5Figures:
 
             return bounded(topics, parts.limit, sample)
 
-        puts, put_bytes = total(names.TOPIC_PUT_NUMS), total(names.TOPIC_PUT_SIZE)
+        puts = total(names.TOPIC_PUT_NUMS)
+        put_bytes = total(names.TOPIC_PUT_SIZE)
         yield counter("rocketmq_messages_in_total", "Messages stored for producers.", stored(puts))
         yield counter("rocketmq_throughput_in_total", "Bytes of their records.", stored(put_bytes))
         yield histogram(
             "rocketmq_message_size", "Bytes of the record of a message; of a batch their average.", stored(sizes)
         )
-        yield counter(
-            "rocketmq_messages_out_total", "Messages handed to consumers.", handed_out(names.GROUP_GET_NUMS)
-        )
+        yield counter("rocketmq_messages_out_total", "Messages handed to consumers.", handed_out(names.GROUP_GET_NUMS))
         yield counter("rocketmq_throughput_out_total", "Their bytes.", handed_out(names.GROUP_GET_SIZE))
         yield counter("rocketmq_send_to_dlq_messages_total", "Messages in the topic of dead letters.", dead())
 

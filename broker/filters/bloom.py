@@ -41,7 +41,8 @@ class BloomFilter:
     def positions(self, group: str, topic: str) -> BloomFilterData:
         """Return the bits that stand for the group on the topic."""
         hashed = murmur3_64(f"{group}#{topic}".encode())
-        low, high = to_int32(hashed), to_int32(hashed >> 32)
+        low = to_int32(hashed)
+        high = to_int32(hashed >> 32)
         places = []
         for number in range(1, self.bits_per_group + 1):
             place = to_int32(low + number * high)

@@ -156,7 +156,8 @@ class _Parser:
             self._position = skipped.end()
         self._start = self._position
         if self._position >= len(self._text):
-            self._type, self._image = _END, ""
+            self._type = _END
+            self._image = ""
             return self._type
         token = _TOKEN.match(self._text, self._position)
         if token is None:

@@ -1,7 +1,7 @@
 """The store of a broker that is a member of a DLedger group: where its ledger lies, and how the store gets it.
 
-    <root>/dledger-<id>/data     the log (storePathDLedgerCommitLog, if set)
-    <root>/dledger-<id>          its index, term, vote and checkpoint
+<root>/dledger-<id>/data     the log (storePathDLedgerCommitLog, if set)
+<root>/dledger-<id>          its index, term, vote and checkpoint
 """
 
 from __future__ import annotations

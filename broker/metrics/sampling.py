@@ -172,7 +172,8 @@ class Flow:
             return BrokerStatsItem()
         newest = span.tick - 1
         oldest = max(0, span.tick - span.capacity, self._born[kind])
-        first, last = _place(kind, oldest), _place(kind, newest)
+        first = _place(kind, oldest)
+        last = _place(kind, newest)
         total = samples[last + column] - samples[first + column]
         times = samples[last + _TIMES] - samples[first + _TIMES]
         elapsed_ms = span.times_ms[newest % span.capacity] - span.times_ms[oldest % span.capacity]

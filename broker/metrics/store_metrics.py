@@ -183,5 +183,7 @@ class StoreMetrics:
 
 def _runtime_text(elapsed_ms: int) -> str:
     seconds = max(0, elapsed_ms) // 1000
-    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    days = seconds // 86_400
+    hours = seconds // 3600 % 24
+    minutes = seconds // 60 % 60
     return f"[ {days:,} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"

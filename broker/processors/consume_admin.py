@@ -298,7 +298,8 @@ class ConsumeAdminProcessor:
             else:
                 filter_data = registered.data().encode_pretty().decode() if registered is not None else "null"
         reading = self._store.reading
-        first, end = reading.min_offset(topic, header.queue_id), reading.max_offset(topic, header.queue_id)
+        first = reading.min_offset(topic, header.queue_id)
+        end = reading.max_offset(topic, header.queue_id)
         if not first <= header.index < end:
             return new_response(request, remark=f"Index {header.index} of {header.queue_id}@{topic} is not exist!")
         body = QueryConsumeQueueResponseBody(

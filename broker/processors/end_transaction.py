@@ -28,6 +28,7 @@ from triomq.store.results import PutStatus
 
 log = structlog.get_logger("triomq.broker.end_transaction")
 
+
 class CommitAnswer(PendingPut):
     """The pending response to one commit; sent when the real message is as durable as it requests."""
 

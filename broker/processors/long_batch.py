@@ -73,7 +73,8 @@ async def ids_in_steps(store_host_hex: bytes, physical_offsets: list[int], steps
 
 
 def _parts(body: bytes) -> Iterator[list[BatchUnit]]:
-    at, view = 0, memoryview(body)
+    at = 0
+    view = memoryview(body)
     while at < len(body):
         end = end_of_units(body, at, MESSAGES_IN_A_STEP)
         try:

@@ -63,9 +63,7 @@ class NothingNew:
 
     __slots__ = ("group", "message_filter", "result")
 
-    def __init__(
-        self, group: SubscriptionGroupConfig, message_filter: MessageFilter | None, result: GetResult
-    ) -> None:
+    def __init__(self, group: SubscriptionGroupConfig, message_filter: MessageFilter | None, result: GetResult) -> None:
         self.group = group
         self.message_filter = message_filter
         self.result = result
@@ -164,7 +162,9 @@ class PullProcessor:
         """Store the offset that a pull carries, unless it belongs to an earlier life of its topic."""
         if not header.sys_flag & sys_flag.PULL_COMMIT_OFFSET or self._is_slave:
             return
-        topic, queue_id, queue_offset = header.topic, header.queue_id, header.commit_offset
+        topic = header.topic
+        queue_id = header.queue_id
+        queue_offset = header.commit_offset
         if not is_outlived(self._topics, self._store.reading, topic, queue_id, queue_offset):
             self._offsets.commit(header.consumer_group, topic, queue_id, queue_offset)
 
@@ -187,7 +187,9 @@ class PullProcessor:
 
     def _response_later(self, parked: ParkedPull) -> RemotingCommand | None:
         """Return the response to a held pull; None if it is held again."""
-        connection, request, header = parked.connection, parked.request, parked.header
+        connection = parked.connection
+        request = parked.request
+        header = parked.header
         tried = self._attempt(connection, request, header)
         if isinstance(tried, RemotingCommand):
             return tried
@@ -210,7 +212,8 @@ class PullProcessor:
         """Return the response to a pull whose time is over before its quota has room: it finds nothing, at the offset
         that it asked for, and its client pulls again."""
         reading = self._store.reading
-        low, high = reading.min_offset(header.topic, header.queue_id), reading.max_offset(header.topic, header.queue_id)
+        low = reading.min_offset(header.topic, header.queue_id)
+        high = reading.max_offset(header.topic, header.queue_id)
         broker_id = group.broker_id if self._configuration.broker.slave_read_enable else 0
         values = (broker_id, header.queue_offset, max(0, low), max(0, high))
         return TemplatedResponse(_TEMPLATE, request, _PULL_NOT_FOUND, values, remark, b"")

@@ -107,9 +107,7 @@ class ResetProcessor:
                 log.warning("offset reset not sent", group=header.group, client=member.client_id)
         return new_response(request, remark=NOT_SET, body=body.encode())
 
-    async def _new_offsets(
-        self, connection: Connection, header: ResetOffsetRequestHeader
-    ) -> dict[MessageQueue, int]:
+    async def _new_offsets(self, connection: Connection, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         config = self._topics.get(header.topic)
         if config is None:
             raise RequestRefused(

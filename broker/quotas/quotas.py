@@ -60,9 +60,7 @@ HOUR_SECONDS: Final = 3600
 _NETWORK_BYTES: Final = 8
 
 _V1: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
-_V2: Final = frozenset(
-    {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
-)
+_V2: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
 _SENDS: Final = _V1 | _V2
 _CONNECTING: Final = _SENDS | {RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT}
 """Requests that make a connection count. Administration is not among them, so it can always raise a quota."""

@@ -45,8 +45,17 @@ _DEAD_ON_LOAD_MS = 30_000
 class ConsumerFilter:
     """The compiled filter of one group on one topic. Times in ms; dead when `dead_time` >= `born_time`."""
 
-    __slots__ = ("bits", "born_time", "client_version", "compiled", "conditions", "dead_time", "expression", "group",
-                 "topic")  # fmt: skip
+    __slots__ = (
+        "bits",
+        "born_time",
+        "client_version",
+        "compiled",
+        "conditions",
+        "dead_time",
+        "expression",
+        "group",
+        "topic",
+    )
 
     def __init__(
         self, topic: str, group: str, expression: str, client_version: int, born_time: int, bits: BloomFilterData | None
@@ -223,9 +232,7 @@ class FilterTable:
         """Note that there are more, or less, of them. No heartbeat walks over the filters of others."""
         self._filter_count += filters
         self._characters += characters
-        self._account.set(
-            entry_costs.FILTER * self._filter_count + entry_costs.FILTER_CHARACTER * self._characters
-        )
+        self._account.set(entry_costs.FILTER * self._filter_count + entry_costs.FILTER_CHARACTER * self._characters)
 
     # -- the file ----------------------------------------------------------------------------------------------------
 

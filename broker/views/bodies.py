@@ -107,8 +107,13 @@ def shown_body(body: bytes, flags: int, form: str) -> Generator[None, None, dict
     try:
         begin, is_whole = plain_begin(body, flags, MOST_BODY_BYTES)
     except BodyError as error:
-        return {"form": "hex", "forms": ["hex"], "text": hex_rows(body), "is_whole": len(body) <= MOST_HEX_BYTES,
-                "error": str(error)}  # fmt: skip
+        return {
+            "form": "hex",
+            "forms": ["hex"],
+            "text": hex_rows(body),
+            "is_whole": len(body) <= MOST_HEX_BYTES,
+            "error": str(error),
+        }
     text = text_of(begin, is_whole=is_whole)
     pretty = (yield from indented(text)) if text is not None and is_whole else None
     found = {"json": pretty, "text": text, "hex": hex_rows(begin)}

@@ -48,7 +48,8 @@ class Groups:
 
     def _row(self, group: str, snapshot: Snapshot) -> GroupRow:
         stats = self._serving.tables.stats
-        online, config = self._metadata.consumers.get(group), self._metadata.groups.get(group)
+        online = self._metadata.consumers.get(group)
+        config = self._metadata.groups.get(group)
         pairs = [pair for topic in snapshot.topics_of(group) if (pair := snapshot.pair(group, topic)) is not None]
         return GroupRow(
             group,
@@ -130,7 +131,8 @@ class Groups:
         room = MOST_QUEUES - len(queues)
         for number, queue_id in enumerate(sorted(ends)[:room]):
             committed = offsets.query(group, topic, queue_id)
-            low, end = reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+            low = reading.min_offset(topic, queue_id)
+            end = reading.max_offset(topic, queue_id)
             last_ms = reading.store_time_at(topic, queue_id, committed - 1) if committed > 0 else -1
             queues.append(
                 {

@@ -112,7 +112,8 @@ class Messages:
         """Make the list of a topic's messages: with a key those that have it; otherwise the newest, or those from an
         offset or a time on."""
         query = ask.query
-        topic, key = query.get("topic", "").strip(), query.get("key", "").strip()
+        topic = query.get("topic", "").strip()
+        key = query.get("key", "").strip()
         if topic and (not ask.may_read(topic) or self._metadata.topics.get(topic) is None):
             raise NotThere(f"there is no topic {topic!r} that you may see")
         queue = number_of(query, "queue", -1, -1, (1 << 31) - 1)
@@ -125,7 +126,8 @@ class Messages:
             rows = yield from self._by_queue(topic, queue, offset, since_ms, ask)
         newer = older = None
         if topic and not key and queue >= 0 and rows:
-            first, last = min(row.offset for row in rows), max(row.offset for row in rows)
+            first = min(row.offset for row in rows)
+            last = max(row.offset for row in rows)
             newer = last + 1 if last + 1 < self._reading.max_offset(topic, queue) else None
             low = self._reading.min_offset(topic, queue)
             older = max(low, first - MOST_MESSAGES) if first > low else None
@@ -160,7 +162,8 @@ class Messages:
         queues = [queue] if queue >= 0 else sorted(reading.ends(topic))[:MOST_QUEUES]
         heads: list[tuple[int, int, int]] = []
         for number, queue_id in enumerate(queues, 1):
-            low, end = reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+            low = reading.min_offset(topic, queue_id)
+            end = reading.max_offset(topic, queue_id)
             at = end - 1
             if offset >= 0:
                 at = max(low, offset)
@@ -190,7 +193,8 @@ class Messages:
 
     def message(self, ask: Ask) -> Steps:
         """Make the page of one message, by either of its ids; that of its producer needs the topic, too."""
-        wanted, topic = ask.query.get("id", "").strip(), ask.query.get("topic", "").strip()
+        wanted = ask.query.get("id", "").strip()
+        topic = ask.query.get("topic", "").strip()
         found = self._of_place(wanted, ask)
         if found is None and topic and ask.may_read(topic):
             for at in self._reading.offsets_by_key(topic, wanted, MOST_FOUND_BY_KEY, 0, _FOREVER_MS):
@@ -234,8 +238,9 @@ class Messages:
         """Return what each group of the topic did with the message, as far as the broker knows, and how many groups are
         left out."""
         topic = found.fields.topic.decode("utf-8", "replace")
-        known = dict.fromkeys([*self._metadata.consumers.groups_of_topic(topic),
-                               *self._metadata.offsets.groups_of_topic(topic)])  # fmt: skip
+        known = dict.fromkeys(
+            [*self._metadata.consumers.groups_of_topic(topic), *self._metadata.offsets.groups_of_topic(topic)]
+        )
         groups = [group for group in sorted(known) if ask.may_read_group(group)]
         rows: list[Data] = []
         for group in groups[:MOST_GROUPS]:
@@ -284,8 +289,7 @@ class Messages:
 
 
 def time_of(text: str) -> int | None:
-    """Return the ms of a moment in UTC (2026-01-31 23:59:59.5, or with a T) or of ms since 1970; None for another text.
-    """
+    """Return the ms of a moment in UTC (2026-01-31 23:59:59.5, or with a T) or of ms since 1970; None otherwise."""
     text = text.strip()
     if text.isascii() and text.isdigit() and 9 < len(text) < 16:
         return int(text)

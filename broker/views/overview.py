@@ -36,15 +36,21 @@ class Overview:
         found = [
             check()
             for check in (
-                readiness.store, readiness.disk, readiness.registration, readiness.replication, readiness.sends,
+                readiness.store,
+                readiness.disk,
+                readiness.registration,
+                readiness.replication,
+                readiness.sends,
             )
-        ]  # fmt: skip
+        ]
         return [{"name": check.name, "ok": check.is_ok, "detail": check.detail} for check in found]
 
     def overview(self, ask: Ask) -> Steps:
         """Make the overview."""
         serving, tables = self._serving, self._serving.tables
-        metadata, stats, reading = tables.metadata, tables.stats, serving.store.reading
+        metadata = tables.metadata
+        stats = tables.stats
+        reading = serving.store.reading
         cluster = tables.configuration.broker.broker_cluster_name
         topics = [topic for topic in metadata.topics.names() if ask.may_read(topic)]
         dead = 0
@@ -67,9 +73,7 @@ class Overview:
                 "stored_per_second": round(stats.per_second(names.BROKER_PUT_NUMS, cluster), 2),
                 "read_per_second": round(stats.per_second(names.BROKER_GET_NUMS, cluster), 2),
                 "topics": len([topic for topic in topics if self._topics.kind(topic) not in SYSTEM_KINDS]),
-                "groups": len(
-                    [g for g in metadata.groups.names() if ask.may_read_group(g) and not is_system_group(g)]
-                ),
+                "groups": len([g for g in metadata.groups.names() if ask.may_read_group(g) and not is_system_group(g)]),
                 "connections": len(self._server.connections),
                 "held_pulls": len(serving.pull.long_polling),
                 "dead_letters": dead,
@@ -86,7 +90,8 @@ class Overview:
         return sum(max(0, newest - done) for done, newest in self._serving.delivery.progress().values())
 
     def _half_messages(self) -> int:
-        log, reading = self._serving.transactions.log, self._serving.store.reading
+        log = self._serving.transactions.log
+        reading = self._serving.store.reading
         ends = ((queue_id, reading.max_offset(TRANS_HALF_TOPIC, queue_id)) for queue_id in log.queue_ids())
         return sum(max(0, end - log.half_offset(queue_id)) for queue_id, end in ends)
 
@@ -142,7 +147,8 @@ class Overview:
         """Make the page of the configuration: every key, the changed ones marked, secrets left out."""
         if not ask.sees_all:
             raise NotThere("only administrators see the configuration")
-        search, only_changed = ask.query.get("q", "").strip().lower(), ask.query.get("changed") == "1"
+        search = ask.query.get("q", "").strip().lower()
+        only_changed = ask.query.get("changed") == "1"
         rows: list[Data] = []
         for record in self._serving.tables.configuration.records():
             texts = to_text(record, null="")
@@ -156,5 +162,3 @@ class Overview:
             yield
         rows.sort(key=lambda row: str(row["key"]).lower())
         return {"rows": rows, "search": ask.query.get("q", ""), "only_changed": only_changed}
-
-

@@ -56,8 +56,11 @@ def _program(serving: Serving, server: RemotingServer, history: History, began: 
     from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.views import Program, View
 
-    overview, topics, groups = Overview(serving, server, began), Topics(serving), Groups(serving)
-    messages, waiting = Messages(serving), Waiting(serving)
+    overview = Overview(serving, server, began)
+    topics = Topics(serving)
+    groups = Groups(serving)
+    messages = Messages(serving)
+    waiting = Waiting(serving)
     access = serving.tables.access
     return Program(
         "broker",

@@ -100,11 +100,13 @@ class Topics:
         row = self.row(topic) if ask.may_read(topic) else None
         if row is None:
             raise NotThere(f"there is no topic {topic!r} that you may see")
-        reading, metadata = self._serving.store.reading, self._serving.tables.metadata
+        reading = self._serving.store.reading
+        metadata = self._serving.tables.metadata
         queues = []
         count = max(row.read_queues, row.write_queues, 1 + max(reading.ends(topic), default=-1))
         for queue_id in range(min(count, MOST_QUEUES)):
-            low, end = reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+            low = reading.min_offset(topic, queue_id)
+            end = reading.max_offset(topic, queue_id)
             last_ms = reading.store_time_at(topic, queue_id, end - 1) if end > low else -1
             queues.append({"id": queue_id, "min": low, "max": end, "messages": end - low, "last_ms": last_ms})
             if queue_id % _STEP_QUEUES == _STEP_QUEUES - 1:
@@ -116,8 +118,6 @@ class Topics:
         for group in groups:
             pair = snapshot.pair(group, topic) if ask.may_read_group(group) else None
             if pair is not None:
-                consumers.append(
-                    {"group": group, "lag": pair.lag, "age_ms": pair.age_ms, "members": pair.members}
-                )
+                consumers.append({"group": group, "lag": pair.lag, "age_ms": pair.age_ms, "members": pair.members})
             yield
         return {"topic": row, "queues": queues, "queues_left_out": max(0, count - MOST_QUEUES), "consumers": consumers}

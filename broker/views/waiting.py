@@ -86,10 +86,9 @@ class Waiting:
         log = self._serving.transactions.log
         halves: list[Data] = []
         for queue_id in sorted(self._reading.ends(TRANS_HALF_TOPIC)):
-            checked, end = log.half_offset(queue_id), self._reading.max_offset(TRANS_HALF_TOPIC, queue_id)
+            checked = log.half_offset(queue_id)
+            end = self._reading.max_offset(TRANS_HALF_TOPIC, queue_id)
             first_ms = self._reading.store_time_at(TRANS_HALF_TOPIC, queue_id, checked) if checked < end else -1
-            halves.append(
-                {"queue": queue_id, "waiting": max(0, end - checked), "next": checked, "oldest_ms": first_ms}
-            )
+            halves.append({"queue": queue_id, "waiting": max(0, end - checked), "next": checked, "oldest_ms": first_ms})
             yield
         return {"levels": levels, "halves": halves, "schedule_topic": SCHEDULE_TOPIC, "half_topic": TRANS_HALF_TOPIC}

@@ -104,7 +104,8 @@ class Verdict:
         if self.wrong:
             outcome, remark = "CR_THROW_EXCEPTION", self.wrong[0][1]
         elif isinstance(self.error, Exception) and not isinstance(self.error, RetryLater):
-            outcome, remark = "CR_THROW_EXCEPTION", f"{type(self.error).__name__}: {self.error}"
+            outcome = "CR_THROW_EXCEPTION"
+            remark = f"{type(self.error).__name__}: {self.error}"
         else:
             outcome = "CR_SUCCESS" if self.ok else "CR_LATER"
         return ConsumeMessageDirectlyResult(
@@ -201,7 +202,9 @@ class Consuming:
         failed = len(verdict.wrong) if verdict.ok else count
         self._owner.consumed(queue.topic, cost_ms, count - failed, failed)
         if context is not None:
-            context.success, context.status, context.cost_ms = verdict.all_consumed, verdict.status.value, cost_ms
+            context.success = verdict.all_consumed
+            context.status = verdict.status.value
+            context.cost_ms = cost_ms
             self._run_hooks("after_consume", context)
 
     def _run_hooks(self, name: str, context: ConsumeContext) -> None:

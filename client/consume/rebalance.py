@@ -127,7 +127,8 @@ class Rebalancer:
         assigned = AssignedQueue(queue, next_offset, now_ms())
         if old is not None:
             assigned.paused = old.paused
-            assigned.window.locked, assigned.window.last_lock_ms = old.window.locked, old.window.last_lock_ms
+            assigned.window.locked = old.window.locked
+            assigned.window.last_lock_ms = old.window.last_lock_ms
         self.assigned[queue] = assigned
         self._holder.opened(assigned)
 

@@ -44,7 +44,8 @@ def describe(
     with_stacks: bool,
 ) -> body.ConsumerRunningInfo:
     """Return the response body of GET_CONSUMER_RUNNING_INFO."""
-    wall_ms, monotonic_ms = client.config.now_ms(), int(trio.current_time() * 1000)
+    wall_ms = client.config.now_ms()
+    monotonic_ms = int(trio.current_time() * 1000)
     return body.ConsumerRunningInfo(
         properties={
             "consumerGroup": facts.group,

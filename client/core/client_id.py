@@ -25,7 +25,8 @@ def local_ip(towards: str | None = None) -> str:
     if towards:
         name, _, number = towards.rpartition(":")
         if name and number.isdigit():
-            host, port = name.strip("[]"), int(number)
+            host = name.strip("[]")
+            port = int(number)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
     except OSError:

@@ -84,7 +84,8 @@ class MessagePreparer:
             raise InvalidMessage(f"topic {message.topic!r}: {error.remark}") from None
 
     def _check_delay_level(self, message: Message) -> None:
-        level, highest = message.properties[names.DELAY], self._rules.max_delay_level
+        level = message.properties[names.DELAY]
+        highest = self._rules.max_delay_level
         if not str(level).isascii() or not str(level).isdigit() or int(level) > highest:
             raise InvalidMessage(
                 f"delay_level is {level}, not 0 to {highest}; for brokers with more levels (messageDelayLevel) set "

@@ -87,7 +87,8 @@ class _Call:
             self._end(task.result(), None)
 
     def _end(self, result: Any, error: BaseException | None) -> None:
-        self._result, self._error = result, error
+        self._result = result
+        self._error = error
         with suppress(trio.RunFinishedError):
             self._home(self._resume)
 

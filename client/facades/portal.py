@@ -267,7 +267,9 @@ def acquire() -> Portal:
 def _forget_after_fork() -> None:
     """The child has no thread of the parent's portal: its first client starts one of its own."""
     global _lock, _shared, _users
-    _lock, _shared, _users = threading.Lock(), None, 0
+    _lock = threading.Lock()
+    _shared = None
+    _users = 0
 
 
 if hasattr(os, "register_at_fork"):

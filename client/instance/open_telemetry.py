@@ -131,7 +131,8 @@ class OpenTelemetry(Spans):
         attributes["messaging.destination.partition.id"] = f"{queue.broker_name}/{queue.queue_id}"
         attributes["messaging.rocketmq.consumption_model"] = "broadcasting" if is_broadcasting else "clustering"
         # Never the span in which the consumer was opened: that has nothing to do with this message.
-        parent, links = Context(), list[Link]()
+        parent = Context()
+        links = list[Link]()
         if len(messages) > 1:
             attributes["messaging.batch.message_count"] = len(messages)
             links = _links(messages)

@@ -44,14 +44,16 @@ def fits(kind: Any, wanted: Any) -> bool:
     """Return whether values of one type can be values of another; True if that cannot be said."""
     if get_origin(kind) is Annotated or get_origin(wanted) is Annotated:
         return fits(_plain(kind), _plain(wanted))
-    have, want = classes_of(kind), classes_of(wanted)
+    have = classes_of(kind)
+    want = classes_of(wanted)
     if have is None or want is None or kind == wanted:
         return True
     if is_typeddict(kind) and is_typeddict(wanted):
         return False
     if not all(issubclass(one, want) for one in have):
         return False
-    of_one, of_other = get_args(kind), get_args(wanted)
+    of_one = get_args(kind)
+    of_other = get_args(wanted)
     is_same = get_origin(kind) is get_origin(wanted) and get_origin(kind) not in (Union, UnionType)
     return not is_same or len(of_one) != len(of_other) or all(map(fits, of_one, of_other))
 

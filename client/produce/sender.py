@@ -297,7 +297,9 @@ class Sender:
     def _after_send(
         self, context: SendContext, result: SendResult | None, error: BaseException | None, cost_ms: int
     ) -> None:
-        context.result, context.error, context.cost_ms = result, error, cost_ms
+        context.result = result
+        context.error = error
+        context.cost_ms = cost_ms
         for hook in self.hooks:
             try:
                 hook.after_send(context)

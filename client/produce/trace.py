@@ -195,7 +195,9 @@ def pack(lines: Iterable[TraceLine]) -> list[tuple[str, set[str]]]:
         length = len(one.text.encode())
         if texts and size_bytes + length > MAX_BODY_BYTES:
             packed.append(("".join(texts), keys))
-            texts, keys, size_bytes = [], set(), 0
+            texts = []
+            keys = set()
+            size_bytes = 0
         texts.append(one.text)
         keys.update(one.keys)
         size_bytes += length

@@ -144,11 +144,11 @@ class Conversion:
         self._queues: set[tuple[bytes, int]] = set()
         self._last_times: dict[int, int] = {}
 
-    async def run(
-        self, open_source: Callable[[], Source], finish_log: Callable[[Files, StoreLog], None]
-    ) -> Report:
+    async def run(self, open_source: Callable[[], Source], finish_log: Callable[[Files, StoreLog], None]) -> Report:
         """Convert everything. Raises StoreError: the source cannot be read, or the target is not empty; OSError."""
-        files, paths, origin = self._files, self._paths, Layout(self._source)
+        files = self._files
+        paths = self._paths
+        origin = Layout(self._source)
         if not files.exists(origin.root):
             raise StoreRefused(f"{origin.root} does not exist")
         real = f"{files.real_path(paths.root)}/"

@@ -80,7 +80,8 @@ class LedgerSource:
     their terms are not messages, and left out."""
 
     def __init__(self, settings: StoreSettings, self_id: str) -> None:
-        paths, files = Layout(settings), ReadOnlyFiles()
+        paths = Layout(settings)
+        files = ReadOnlyFiles()
         directory = f"{paths.root}/dledger-{self_id}"
         data = settings.store_path_dledger_commit_log or f"{directory}/data"
         self._pool = OpenFiles(files, _OPEN_FILES)
@@ -90,8 +91,9 @@ class LedgerSource:
             raise StoreRefused(f"{data} has no ledger; --self names the member as dLegerSelfId does")
         if any(name.startswith("reset-") for name in files.list_directory(directory)):
             raise StoreRefused(f"{directory}: its leader was replacing this ledger; start the member and stop it again")
-        if any(layout.start_offset(name) is not None for path in paths.commit_logs
-               for name in files.list_directory(path)):
+        if any(
+            layout.start_offset(name) is not None for path in paths.commit_logs for name in files.list_directory(path)
+        ):
             raise StoreRefused(f"{paths.root} has the log of a plain broker beside the ledger, which continues it")
         self._committed = TermFiles(files, directory).load_checkpoint()[1]
         if self._committed < 0:
@@ -137,10 +139,10 @@ class LedgerSource:
             if not is_whole_record(entry):
                 return
             self._is_begun = True
-            self._last, self._term = header.entry_index, header.term
+            self._last = header.entry_index
+            self._term = header.term
             yield header.entry_index, entry.body
             at += header.size
 
     def close(self) -> None:
         self._pool.close_all()
-

@@ -37,7 +37,8 @@ def copy_tables(files: Files, source: str, target: str) -> None:
 def queue_ends(settings: StoreSettings) -> dict[tuple[str, int], int]:
     """Return (topic, queue id) -> next queue offset, of every queue that has had a message. Reads only."""
     files = ReadOnlyFiles()
-    paths, pool = Layout(settings), OpenFiles(files, _OPEN_FILES)
+    paths = Layout(settings)
+    pool = OpenFiles(files, _OPEN_FILES)
     size = (settings.mapped_file_size_consume_queue_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
     ends: dict[tuple[str, int], int] = {}
     for topic in files.list_directory(paths.queues):

@@ -42,8 +42,24 @@ class _End:
 class Ledger:
     """The entries of one member. Only its owner's thread touches it."""
 
-    __slots__ = ("_broken", "_data", "_directory", "_end", "_files", "_index", "_is_full", "_is_whole", "_noted",
-                 "_notes", "_pool", "_recent", "_syncs", "begin_index", "on_changed", "synced_index")  # fmt: skip
+    __slots__ = (
+        "_broken",
+        "_data",
+        "_directory",
+        "_end",
+        "_files",
+        "_index",
+        "_is_full",
+        "_is_whole",
+        "_noted",
+        "_notes",
+        "_pool",
+        "_recent",
+        "_syncs",
+        "begin_index",
+        "on_changed",
+        "synced_index",
+    )
 
     def __init__(
         self,
@@ -175,7 +191,8 @@ class Ledger:
         itself names. Raises LogRefused."""
         entries = self._placed(term, records_in(bytes(records)))
         for entry in entries:
-            named, at = physical_offset_of(entry.body), entry.pos + ENTRY_HEADER_BYTES
+            named = physical_offset_of(entry.body)
+            at = entry.pos + ENTRY_HEADER_BYTES
             if named != at:
                 raise RuntimeError(f"the record for {named} would be written to {at}")
         self._write(entries)

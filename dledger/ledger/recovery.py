@@ -42,9 +42,7 @@ def load(sequence: FileSequence, directory: str) -> None:
 _REMEDY = "Restore it, or remove this member's directory and let the leader fill it again"
 
 
-def recover(
-    data: FileSequence, index: FileSequence, noted_end: int, is_whole: Callable[[Entry], bool]
-) -> Found:
+def recover(data: FileSequence, index: FileSequence, noted_end: int, is_whole: Callable[[Entry], bool]) -> Found:
     """Find the end, cut both sequences there, and mend the index. `noted_end`: the last index that was on disk, as far
     as the checkpoint knows; `is_whole` judges the bodies of later entries. Raises StoreRefused for damage in front of
     it, and OSError."""

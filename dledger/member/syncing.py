@@ -98,8 +98,7 @@ class Syncing:
         return True
 
     def note(self) -> bool:
-        """Write the checkpoint if it would differ from the last one. Return False after an error that ends the member.
-        """
+        """Write the checkpoint if it differs from the last one. Return False after an error that ends the member."""
         if self._state() == self._noted:
             return True
         try:

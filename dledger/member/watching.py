@@ -19,9 +19,7 @@ from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import RemotingError
 
 
-async def statuses(
-    client: RemotingClient, group: str, members: dict[str, str], brokers: Iterable[str]
-) -> list[Status]:
+async def statuses(client: RemotingClient, group: str, members: dict[str, str], brokers: Iterable[str]) -> list[Status]:
     """Return the status of each member. `brokers` are addresses, of which some may be of other groups."""
     leaders: dict[str, str | None] = {}
     infos: dict[str, dict[str, str]] = {}

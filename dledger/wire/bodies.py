@@ -176,13 +176,7 @@ Request: TypeAlias = (
     VoteRequest | HeartBeatRequest | PushRequest | AppendRequest | GetRequest | MetadataRequest | TransferRequest
 )
 Response: TypeAlias = (
-    VoteResponse
-    | HeartBeatResponse
-    | PushResponse
-    | AppendResponse
-    | GetResponse
-    | MetadataResponse
-    | TransferResponse
+    VoteResponse | HeartBeatResponse | PushResponse | AppendResponse | GetResponse | MetadataResponse | TransferResponse
 )
 
 REQUESTS: Final[dict[int, type[Request]]] = {

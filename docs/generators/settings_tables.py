@@ -28,8 +28,12 @@ from triomq.store.config import StoreSettings
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("broker", "store", "remoting", "monitoring", "dashboard", "namesrv", "daemon")
 DECLARING = (
-    "broker/config.py", "store/config.py", "store/rocketmq_config.py", "remoting/config.py", "namesrv/config.py",
-)  # fmt: skip
+    "broker/config.py",
+    "store/config.py",
+    "store/rocketmq_config.py",
+    "remoting/config.py",
+    "namesrv/config.py",
+)
 HOME = Path("/home/me")
 
 BROKER_RECORDS: dict[str, type] = {
@@ -49,11 +53,19 @@ ROCKETMQ_NAMESRV_KEYS = frozenset(
 )
 NEVER_READ_BY_ROCKETMQ = frozenset(
     {
-        "flushConsumerOffsetHistoryInterval", "filterServerNums", "highSpeedMode", "commercialEnable",
-        "commercialTimerCount", "commercialTransCount", "commercialBigCount", "maxDelayTime",
-        "putMsgIndexHightWater", "channelNotActiveInterval", "clientPooledByteBufAllocatorEnable",
+        "flushConsumerOffsetHistoryInterval",
+        "filterServerNums",
+        "highSpeedMode",
+        "commercialEnable",
+        "commercialTimerCount",
+        "commercialTransCount",
+        "commercialBigCount",
+        "maxDelayTime",
+        "putMsgIndexHightWater",
+        "channelNotActiveInterval",
+        "clientPooledByteBufAllocatorEnable",
     }
-)  # fmt: skip
+)
 """Keys that 4.9.7 itself declares and never reads."""
 
 MACHINE_DEFAULTS = {
@@ -124,7 +136,8 @@ def differences() -> str:
         f"**Honoured**: {_count_honoured()} keys of the broker, with the meaning that RocketMQ 4.9.7 gives them.",
         f"**Accepted and ignored** ({len(set(ignored))}): they may stay in the file and are listed by `-p`, but size "
         "or switch something that does not exist here. Those in italics are read by no code of RocketMQ 4.9.7 either: "
-        + ", ".join(_ignored_name(key) for key in dict.fromkeys(ignored)) + ".",
+        + ", ".join(_ignored_name(key) for key in dict.fromkeys(ignored))
+        + ".",
         "**Refused at the start**: " + "; ".join(refused) + ".",
         "**Another default**: " + (", ".join(other_default) or "none") + ".",
         "**Settings here, only system properties in RocketMQ** (which work here as well): "

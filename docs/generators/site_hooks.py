@@ -38,6 +38,7 @@ GENERATED = {
 
 _MARKER = re.compile(r"(?m)^<!-- generated: ([a-z ]+) -->$")
 
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add every page of docs/internals/ to the navigation, so that a new one needs no line in mkdocs.yml."""
     for section in config.nav or []:

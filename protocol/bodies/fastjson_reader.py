@@ -243,7 +243,9 @@ def _hashable(value: Any) -> Any:
     """Return the hashable form of an object or array that is a map key."""
     if isinstance(value, dict):
         if value.keys() >= _QUEUE_KEYS:
-            topic, broker_name, queue_id = value["topic"], value["brokerName"], value["queueId"]
+            topic = value["topic"]
+            broker_name = value["brokerName"]
+            queue_id = value["queueId"]
             if isinstance(topic, str) and isinstance(broker_name, str) and type(queue_id) is int:
                 try:
                     return msgspec.convert(value, MessageQueue)

@@ -27,6 +27,4 @@ class SubscriptionGroupWrapper(Body, frozen=True, kw_only=True):
     """All groups of a broker, by name."""
 
     data_version: DataVersion = DataVersion()
-    subscription_group_table: Annotated[
-        dict[GroupName, SubscriptionGroupConfig], in_frame("groups of a master")
-    ] = {}
+    subscription_group_table: Annotated[dict[GroupName, SubscriptionGroupConfig], in_frame("groups of a master")] = {}

@@ -202,8 +202,7 @@ def _commits_old_terms(original: Any) -> Any:
 
 
 def _pushes_nothing_when_idle(original: Any) -> Any:
-    """Followers hear of nothing but entries and commits. Not a fault by itself: it makes the one above show more often.
-    """
+    """Followers hear of nothing but entries and commits. Not a fault by itself: the one above shows more often."""
 
     def commit_after_ms(self: Pusher) -> int:
         wait_ms: int = original.fget(self)

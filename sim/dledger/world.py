@@ -254,7 +254,11 @@ class World:
         choose = self.choose
         if kind == "transfer" and others:
             request = TransferRequest(
-                group="sim", local_id="admin", remote_id=node.name, term=node.member.term, transfer_id=node.name,
+                group="sim",
+                local_id="admin",
+                remote_id=node.name,
+                term=node.member.term,
+                transfer_id=node.name,
                 transferee_id=choose.choice(others),
             )
             node.request(Ticket("admin", 0, 0), request)

@@ -56,9 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--store", help="archive this store directory instead of asking a broker")
     parser.add_argument(
-        "--commit-log", metavar="DIRS", help="with --store: storePathCommitLog (and readOnlyCommitLogStorePaths) "
+        "--commit-log",
+        metavar="DIRS",
+        help="with --store: storePathCommitLog (and readOnlyCommitLogStorePaths) "
         "when it is not STORE/commitlog; several separated by commas",
-    )  # fmt: skip
+    )
     parser.add_argument("--older-than-hours", type=float, default=0.0, metavar="H", help="with --store: only segments")
     parser.add_argument("--no-mark", action="store_true", help="with --store: write no mark for the broker")
     parser.add_argument("--to", required=True, metavar="DIR", help="output folder")
@@ -78,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.store is not None:
         rows, is_well = archive_store(archive, arguments)
     else:
-        rows, is_well = archive_topics(archive, arguments), True
+        rows = archive_topics(archive, arguments)
+        is_well = True
     sys.stdout.write(f"{rows:,} messages archived to {arguments.to}, {archive.total_rows():,} in all\n")
     return 0 if is_well else 1
 

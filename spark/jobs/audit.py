@@ -72,9 +72,12 @@ def audit(spark: Any, facts: StoreFacts, keep: int = 1000) -> dict[str, Any]:
         has_index = bool(facts.index_files)
         tables += [*_queue_findings(records, entries, facts), *_index_findings(log, index_entries, has_index)]
         findings = _file_findings(facts, has_keys=not log.where("row = 'key'").isEmpty()) + _collect(tables, keep)
-        segments = log.where("row = 'segment'").select(
-            "start", "sizeBytes", "usedBytes", "records", "firstMs", "lastMs"
-        ).orderBy("start").collect()  # fmt: skip
+        segments = (
+            log.where("row = 'segment'")
+            .select("start", "sizeBytes", "usedBytes", "records", "firstMs", "lastMs")
+            .orderBy("start")
+            .collect()
+        )
         topics = records.groupBy("topic").count().orderBy("topic").collect()
         damage = sum(item["count"] for item in findings if item["kind"] not in NOTES)
         return {
@@ -163,9 +166,13 @@ def _queue_findings(records: Any, entries: Any, facts: StoreFacts) -> list[Any]:
     missing = queued.where(has_queues).join(entries, ["topic", "queueId", "physicalOffset"], "left_anti")
     lost = queued.where(~has_queues).groupBy("topic").count().withColumn("isLive", is_live)
     theirs = records.selectExpr(
-        "physicalOffset", "topic as rTopic", "queueId as rQueueId", "queueOffset as rQueueOffset", "size as rSize",
+        "physicalOffset",
+        "topic as rTopic",
+        "queueId as rQueueId",
+        "queueOffset as rQueueOffset",
+        "size as rSize",
         "tagsCode as rTagsCode",
-    )  # fmt: skip
+    )
     both = entries.where(f"physicalOffset >= {first}").join(theirs, ["physicalOffset"], "left")
     place = "concat(topic, '/', queueId)"
     at = "concat('queue offset ', queueOffset"
@@ -177,21 +184,29 @@ def _queue_findings(records: Any, entries: Any, facts: StoreFacts) -> list[Any]:
     checks = [
         (f"rTopic is null and physicalOffset <= {last}", "dangling", f"{leads}, ', where no record begins')"),
         (f"rTopic is null and physicalOffset > {last}", "beyond log", f"{leads}, ', beyond the end of the log')"),
-        (f"not ({is_same}) and topic not like '\\%LMQ\\%%'", "wrong queue",
-         f"{at}, ' points to a record of ', rTopic, '/', rQueueId)"),
+        (
+            f"not ({is_same}) and topic not like '\\%LMQ\\%%'",
+            "wrong queue",
+            f"{at}, ' points to a record of ', rTopic, '/', rQueueId)",
+        ),
         (f"{is_same} and size <> rSize", "wrong size", f"{at}, ' says ', size, ' bytes, not ', rSize)"),
-        (f"{is_same} and {has_plain_code} and tagsCode <> rTagsCode", "tags code",
-         f"{at}, ' has ', tagsCode, ', not ', rTagsCode)"),
+        (
+            f"{is_same} and {has_plain_code} and tagsCode <> rTagsCode",
+            "tags code",
+            f"{at}, ' has ', tagsCode, ', not ', rTagsCode)",
+        ),
         (f"{is_same} and queueOffset <> rQueueOffset", "gap", f"{at}, ' points to the record of ', rQueueOffset)"),
-    ]  # fmt: skip
+    ]
     return [
         _findings(missing, "queue", place, [("true", "entry missing", no_entry)]),
         _findings(
-            lost, "queue", "topic",
+            lost,
+            "queue",
+            "topic",
             [("isLive", "queue missing", records_of), ("not isLive", "deleted topic", records_of)],
         ),
         _findings(both, "queue", place, checks),
-    ]  # fmt: skip
+    ]
 
 
 def _index_findings(log: Any, entries: Any, has_index: bool) -> list[Any]:
@@ -213,10 +228,12 @@ def _index_findings(log: Any, entries: Any, has_index: bool) -> list[Any]:
         _findings(entries, "index", "file", [("not isReachable", "unreachable", no_chain)]),
         _findings(dangling, "index", "file", [("true", "dangling", no_record)]),
         _findings(
-            unindexed, "index", place,
+            unindexed,
+            "index",
+            place,
             [
                 (f"physicalOffset between {low} and {high}", "key missing", f"{of_key}, ' is in no index file')"),
                 (f"physicalOffset > {high}", "behind", f"{of_key}, ': the index ends before')"),
             ],
         ),
-    ]  # fmt: skip
+    ]

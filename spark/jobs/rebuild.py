@@ -107,7 +107,7 @@ def rebuild(spark: Any, facts: StoreFacts, target: str, topics: list[str], *, wi
     partitions = parallelism(spark) * 2
     ordered = entries.repartition(partitions, "topic", "queueId").sortWithinPartitions(
         "topic", "queueId", "physicalOffset"
-    )  # fmt: skip
+    )
     give_batches(ordered, write_queues, (target, facts.queue_file_bytes))
     entries.unpersist()
     keys = 0

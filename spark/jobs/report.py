@@ -101,7 +101,8 @@ def lines(series: dict[str, list[tuple[float, float]]], unit: str) -> str:
     points = [point for values in series.values() for point in values]
     if not points:
         return "<p>No data.</p>"
-    begin, end = min(x for x, _ in points), max(x for x, _ in points)
+    begin = min(x for x, _ in points)
+    end = max(x for x, _ in points)
     top = max(y for _, y in points) or 1
     colors = ("#3572b0", "#c2571a", "#2a8c55", "#8a4fa0", "#a8323e", "#6b7280")
     parts = []

@@ -25,9 +25,12 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--name-server", required=True, metavar="HOST:PORT", help="name servers, separated by ;")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE",
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="an option of the source or sink `rocketmq`, like accessKey=... (docs/spark.md); may be repeated",
-    )  # fmt: skip
+    )
 
 
 def pairs(given: list[str], option: str) -> dict[str, str]:

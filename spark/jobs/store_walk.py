@@ -260,9 +260,7 @@ def index_entries(path: str, slot_count: int | None, findings: list[Finding]) ->
         for number in range(1, count):
             code, physical, seconds, _ = _INDEX_ENTRY.unpack_from(data, entries_at + number * INDEX_ENTRY_BYTES)
             if seconds < 0 or begin_ms + seconds * 1000 > end_ms + 1000:
-                findings.append(
-                    Finding("index", "time", name, f"entry {number} is {seconds} s after the file's begin")
-                )
+                findings.append(Finding("index", "time", name, f"entry {number} is {seconds} s after the file's begin"))
             if not begin_offset <= physical <= end_offset:
                 findings.append(
                     Finding("index", "offset", name, f"entry {number} points to {physical}, outside its range")

@@ -96,13 +96,22 @@ def _columns() -> Iterator[tuple[str, str]]:
 # Position of each column in the records of each kind (TraceDataEncoder.encoderFromContextBean); the kind is field 0.
 _PLACES: Final[dict[str, dict[str, int]]] = {
     "Pub": {
-        "timeMs": 1, "groupName": 3, "topic": 4, "msgId": 5, "tags": 6, "keys": 7, "storeHost": 8, "bodyLength": 9,
-        "costMs": 10, "offsetMsgId": 12, "isSuccess": 13,
+        "timeMs": 1,
+        "groupName": 3,
+        "topic": 4,
+        "msgId": 5,
+        "tags": 6,
+        "keys": 7,
+        "storeHost": 8,
+        "bodyLength": 9,
+        "costMs": 10,
+        "offsetMsgId": 12,
+        "isSuccess": 13,
     },
     "SubBefore": {"timeMs": 1, "groupName": 3, "requestId": 4, "msgId": 5, "retry": 6, "keys": 7},
     "SubAfter": {"requestId": 1, "msgId": 2, "costMs": 3, "isSuccess": 4, "keys": 5},
     "EndTransaction": {"timeMs": 1, "groupName": 3, "topic": 4, "msgId": 5, "tags": 6, "keys": 7, "storeHost": 8},
-}  # fmt: skip
+}
 
 
 def _case(name: str) -> str:
@@ -120,19 +129,27 @@ def timelines(traces: Any) -> Any:
     """Return one row per delivery of each message."""
     from pyspark.sql import functions as F
 
-    sent = traces.where("kind = 'Pub'").groupBy("msgId").agg(
-        *[F.first(name).alias(name) for name in ("topic", "tags", "keys", "storeHost", "offsetMsgId")],
-        F.first("groupName").alias("producerGroup"),
-        F.min("timeMs").alias("sentMs"),
-        F.first("costMs").alias("sendCostMs"),
-        F.max("isSuccess").alias("isSent"),
-    )  # fmt: skip
-    began = traces.where("kind = 'SubBefore'").selectExpr(
-        "msgId", "requestId", "groupName as consumerGroup", "timeMs as consumeStartMs", "retry"
-    ).dropDuplicates(["msgId", "requestId"])  # fmt: skip
-    ended = traces.where("kind = 'SubAfter'").selectExpr(
-        "msgId", "requestId", "costMs as consumeCostMs", "isSuccess as isConsumed"
-    ).dropDuplicates(["msgId", "requestId"])  # fmt: skip
+    sent = (
+        traces.where("kind = 'Pub'")
+        .groupBy("msgId")
+        .agg(
+            *[F.first(name).alias(name) for name in ("topic", "tags", "keys", "storeHost", "offsetMsgId")],
+            F.first("groupName").alias("producerGroup"),
+            F.min("timeMs").alias("sentMs"),
+            F.first("costMs").alias("sendCostMs"),
+            F.max("isSuccess").alias("isSent"),
+        )
+    )
+    began = (
+        traces.where("kind = 'SubBefore'")
+        .selectExpr("msgId", "requestId", "groupName as consumerGroup", "timeMs as consumeStartMs", "retry")
+        .dropDuplicates(["msgId", "requestId"])
+    )
+    ended = (
+        traces.where("kind = 'SubAfter'")
+        .selectExpr("msgId", "requestId", "costMs as consumeCostMs", "isSuccess as isConsumed")
+        .dropDuplicates(["msgId", "requestId"])
+    )
     deliveries = began.join(ended, ["msgId", "requestId"], "left")
     joined = sent.join(deliveries, ["msgId"], "full")
     return joined.withColumn("waitMs", F.expr("consumeStartMs - (sentMs + sendCostMs)")).withColumn(

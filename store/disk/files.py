@@ -55,8 +55,7 @@ class Files:
         return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
 
     def create(self, path: str, size_bytes: int) -> int:
-        """Create a file, or open an existing one, and set its full size without allocating blocks. Return a descriptor.
-        """
+        """Create or open a file, and set its full size without allocating blocks. Return a descriptor."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(fd).st_size != size_bytes:
@@ -70,8 +69,7 @@ class Files:
         os.close(fd)
 
     def duplicate(self, fd: int) -> int:
-        """Return a second descriptor of the same open file, for a thread whose use must survive a close of the first.
-        """
+        """Return a second descriptor of the same open file, for a thread that outlives a close of the first."""
         return os.dup(fd)
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:

@@ -36,8 +36,7 @@ class KernelSync:
     """Runs one sync at a time. Create it with `open`, release it with `close`."""
 
     def __init__(self, numbers: tuple[int, int, int, int]) -> None:
-        """Set up the kernel's context. Raises OSError if the kernel does not support it, or allows no further context.
-        """
+        """Set up the kernel's context. Raises OSError if the kernel lacks it, or allows no further context."""
         setup, self._destroy_number, self._submit_number, self._result_number = numbers
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long

@@ -1,13 +1,13 @@
 """The paths in a store directory, and the names of its files.
 
-    <root>/commitlog/<20 digits>                         start physical offset
-    <root>/consumequeue/<topic>/<queueId>/<20 digits>    start byte offset in the queue
-    <root>/consumequeue_ext/<topic>/<queueId>/<20 digits>
-    <root>/index/<yyyyMMddHHmmssSSS>                     local creation time
-    <root>/checkpoint   abort   lock   config/*.json
-    <root>/unfinished                                    ours: a conversion into the directory has not ended
-    <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out (salvage.py)
-    <root>/salvage/<20 digits>-<end>.tail                ours: ends of the log that a slave cut (tail_cut.py)
+<root>/commitlog/<20 digits>                         start physical offset
+<root>/consumequeue/<topic>/<queueId>/<20 digits>    start byte offset in the queue
+<root>/consumequeue_ext/<topic>/<queueId>/<20 digits>
+<root>/index/<yyyyMMddHHmmssSSS>                     local creation time
+<root>/checkpoint   abort   lock   config/*.json
+<root>/unfinished                                    ours: a conversion into the directory has not ended
+<root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out (salvage.py)
+<root>/salvage/<20 digits>-<end>.tail                ours: ends of the log that a slave cut (tail_cut.py)
 """
 
 from __future__ import annotations
@@ -22,8 +22,21 @@ NAME_DIGITS = 20
 class Layout:
     """The paths of one store, as text. Nothing here accesses a disk."""
 
-    __slots__ = ("abort", "archive_mark", "checkpoint", "commit_logs", "config", "index", "lock", "queues",
-                 "queues_ext", "read_only_commit_logs", "root", "salvage", "unfinished")  # fmt: skip
+    __slots__ = (
+        "abort",
+        "archive_mark",
+        "checkpoint",
+        "commit_logs",
+        "config",
+        "index",
+        "lock",
+        "queues",
+        "queues_ext",
+        "read_only_commit_logs",
+        "root",
+        "salvage",
+        "unfinished",
+    )
 
     def __init__(self, settings: StoreSettings) -> None:
         root = settings.store_path_root_dir.rstrip("/") or "/"

@@ -40,7 +40,9 @@ class CommitLog(StoreLog):
     def load(self) -> None:
         """Load the files of all log directories; the missing part of a short one reads as zeros. Raises StoreRefused
         if two begin at the same offset, or if all have another size than mappedFileSizeCommitLog."""
-        paths, files, sequence = self._layout, self._pool.files, self.sequence
+        paths = self._layout
+        files = self._pool.files
+        sequence = self.sequence
         directories = list(dict.fromkeys([*paths.commit_logs, *paths.read_only_commit_logs]))
         short = [file for directory in directories for file in sequence.load(directory)]
         for earlier, later in zip(sequence.files, sequence.files[1:], strict=False):

@@ -53,8 +53,11 @@ class DamageRepair:
             file.write(_lost_record(damage, size), at)
         log.error(
             "damaged range of the log removed; the messages after it are kept",
-            physical_offset=damage.begin, size_bytes=size, reason=damage.reason, saved_as=saved,
-        )  # fmt: skip
+            physical_offset=damage.begin,
+            size_bytes=size,
+            reason=damage.reason,
+            saved_as=saved,
+        )
 
     def save_tail(self, begin: int, reason: str) -> Iterator[None]:
         """Save everything from `begin` to the end of the last file, in steps. Raises OSError.
@@ -76,8 +79,11 @@ class DamageRepair:
             self._tails.keep(name, fd)
         log.error(
             "log ends at a hole that a power failure left; what lies behind it was never synced and is removed",
-            physical_offset=begin, size_bytes=size, reason=reason, saved_as=saved,
-        )  # fmt: skip
+            physical_offset=begin,
+            size_bytes=size,
+            reason=reason,
+            saved_as=saved,
+        )
 
     def _save(self, damage: Damage) -> str:
         """Save the damaged bytes and return the path of the file. Raises OSError.

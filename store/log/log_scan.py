@@ -251,7 +251,6 @@ class LogScan:
             stored_properties=stored_properties,
         )
 
-
     def _read_piece(self, file: MappedFile, position: int) -> None:
         """Read a piece from `position` on that has at least the whole record that appears to begin there."""
         self._data = file.pread(position, min(_PIECE_BYTES, file.size_bytes - position))

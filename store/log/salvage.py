@@ -76,7 +76,12 @@ class Salvage:
                 kept_bytes += size
                 if not is_newest and (number >= self._max_files or kept_bytes > self._max_bytes):
                     self._files.unlink(path)
-                    log.warning("oldest saved part of the log deleted", path=path, size_bytes=size,
-                                max_files=self._max_files, max_bytes=self._max_bytes)  # fmt: skip
+                    log.warning(
+                        "oldest saved part of the log deleted",
+                        path=path,
+                        size_bytes=size,
+                        max_files=self._max_files,
+                        max_bytes=self._max_bytes,
+                    )
         except OSError as error:
             log.error("old saved parts of the log cannot be deleted", error=str(error))

@@ -46,7 +46,8 @@ def scan_record_reference(
         or data[properties_at - 2] << 8 | data[properties_at - 1] != record_end - properties_at
     ):
         return None
-    topic, stored_properties = data[topic_at : properties_at - 2], data[properties_at:record_end]
+    topic = data[topic_at : properties_at - 2]
+    stored_properties = data[properties_at:record_end]
     return size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties
 
 

@@ -192,8 +192,7 @@ class StoreLog:
         return record.store_timestamp_at(head)
 
     def read_some(self, offset: int, max_bytes: int) -> bytes:
-        """Return committed bytes from `offset`, at most `max_bytes` and never across a file end; b"" if there are none.
-        """
+        """Return committed bytes from `offset`, at most `max_bytes`, never across a file end; b"" if there are none."""
         file, size = self.run_at(offset, max_bytes)
         return file.read(offset - file.start, size) if file is not None else b""
 

@@ -177,7 +177,8 @@ class Dispatch:
         else:
             table = properties.parse_bytes(fields.properties)
             tags_code = self._tags_code(topic, table, fields.store_timestamp)
-            uniq_key, keys = table.get(names.UNIQ_KEY), table.get(names.KEYS)
+            uniq_key = table.get(names.UNIQ_KEY)
+            keys = table.get(names.KEYS)
         entry = DispatchEntry(
             fields,
             self._queue_of(topic, fields),

@@ -271,8 +271,11 @@ class IndexFile:
             return -1
         if self._buffer:
             self.file.write(self._buffer, self._entry_at(self._buffer_start))
-            self._buffer, self._buffer_start = bytearray(), self.index_count
-        slots, flags, room = self._slots, self._dirty_pages, PAGES_IN_A_PART
+            self._buffer = bytearray()
+            self._buffer_start = self.index_count
+        slots = self._slots
+        flags = self._dirty_pages
+        room = PAGES_IN_A_PART
         page = flags.find(1, page)
         while slots is not None and page >= 0:
             if room <= 0:
@@ -366,7 +369,9 @@ class IndexFile:
                         for slot, entry_number in message:
                             slots[slot] = entry_number
                         message.clear()
-                        kept, end_offset, end_seconds = number, message_offset, message_seconds
+                        kept = number
+                        end_offset = message_offset
+                        end_seconds = message_seconds
                     entry_ms = self.begin_timestamp + (seconds + 1) * 1000
                     is_good = entry_ms <= until_ms and message_offset < offset < physical_end and seconds >= 0
                     if not is_good:
@@ -377,7 +382,9 @@ class IndexFile:
         if is_good and message:
             for slot, entry_number in message:
                 slots[slot] = entry_number
-            kept, end_offset, end_seconds = number, message_offset, message_seconds
+            kept = number
+            end_offset = message_offset
+            end_seconds = message_seconds
         self.index_count = kept
         self.hash_slot_count = self._slot_count - slots.count(0)
         self.end_physical_offset = end_offset

@@ -27,8 +27,7 @@ _REMOTE: Final = re.compile(r"nfs|cifs|smb|9p|fuse|ceph|gluster|afs")
 
 
 def check_disk(files: Files, directory: Path, sync_seconds: float, seconds: Seconds) -> Iterator[Finding]:
-    """Yield one Finding per property as soon as it is known. `sync_seconds` bounds the time spent on measuring syncs.
-    """
+    """Yield one Finding per property as soon as it is known. `sync_seconds` bounds the measurement of syncs."""
     yield _file_system(directory)
     for name, check in _CHECKS.items():
         path = str(directory / name.replace(" ", "-"))
@@ -137,7 +136,8 @@ def _rename(files: Files, path: str) -> tuple[Outcome, str]:
 
 
 def _lock(files: Files, path: str) -> tuple[Outcome, str]:
-    first, second = files.create(path, 4), files.open(path)
+    first = files.create(path, 4)
+    second = files.open(path)
     try:
         if not files.lock(first):
             return Outcome.FAILED, "a new file cannot be locked"
@@ -173,7 +173,9 @@ def _sync(files: Files, path: str, sync_seconds: float, seconds: Seconds) -> Fin
     finally:
         files.close(fd)
     took.sort()
-    p50, p99, longest = percentile(took, 50), percentile(took, 99), took[-1]
+    p50 = percentile(took, 50)
+    p99 = percentile(took, 99)
+    longest = took[-1]
     measured = f"fdatasync p50 {_ms(p50)}, p99 {_ms(p99)}, longest {_ms(longest)} ({len(took)} syncs)"
     if p50 < _TOO_FAST_SECONDS:
         return Finding(SYNC, Outcome.WARNING, f"{measured}: faster than any drive, so nothing may reach one")

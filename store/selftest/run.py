@@ -109,9 +109,11 @@ def _kill(root: Path, flush: FlushDiskType, limits: Limits, seconds: float, tell
         first = max([first, *firsts]) + 2 * writing.MESSAGES_PER_COMMIT
         kills += 1
     try:
-        lost, damage = len(acknowledged - trio.run(_found, root, flush)), ""
+        lost = len(acknowledged - trio.run(_found, root, flush))
+        damage = ""
     except ValueError as error:
-        lost, damage = 0, str(error)
+        lost = 0
+        damage = str(error)
     shutil.rmtree(root)
     return Kills(flush.name, kills, len(acknowledged), lost, damage)
 
@@ -154,4 +156,3 @@ async def _found(root: Path, flush: FlushDiskType) -> set[int]:
         return writing.stored_numbers(store)
     finally:
         await store.close()
-

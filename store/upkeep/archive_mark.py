@@ -32,8 +32,7 @@ def read_mark(files: Files, path: str) -> int | None:
 
 
 def write_mark(files: Files, path: str, until: int, *, archive: str, now_ms: int) -> None:
-    """Write the mark. The log below `until` must already be safe in the archive. Blocks for two syncs. Raises OSError.
-    """
+    """Write the mark. The log below `until` must be safe in the archive. Blocks for two syncs. Raises OSError."""
     data = json.dumps({"archivedUntil": until, "archive": archive, "writtenAtMs": now_ms}).encode()
     directory = path.rpartition("/")[0]
     files.make_lasting_directories(directory)

@@ -331,9 +331,7 @@ def _unsynced_files(queues: list[ConsumeQueue]) -> list[MappedFile]:
     found: list[MappedFile] = []
     for queue in queues:
         begin = queue.synced_end * ENTRY_BYTES
-        found += [
-            file for file in queue.sequence.files if file.end > begin and file.start < queue.end * ENTRY_BYTES
-        ]
+        found += [file for file in queue.sequence.files if file.end > begin and file.start < queue.end * ENTRY_BYTES]
         if queue.ext is not None:
             found += queue.ext.unsynced_files()
     return found

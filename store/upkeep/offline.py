@@ -187,7 +187,7 @@ def _verify_log(
                 check.compare(fields)
             else:
                 gone[queue] = gone.get(queue, 0) + 1
-        elif (topic := deleted_topic(fields.topic.decode("utf-8", "replace"), fields.sys_flag, fields.properties)):
+        elif topic := deleted_topic(fields.topic.decode("utf-8", "replace"), fields.sys_flag, fields.properties):
             gone = {queue: count for queue, count in gone.items() if queue[0] != topic}
         if findings.records % _STEP_RECORDS == 0:
             progress.at(scan.offset)

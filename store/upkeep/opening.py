@@ -54,8 +54,7 @@ class Opening:
         self.report: RecoveryReport | None = None
 
     async def run(self) -> Opened:
-        """Load, recover, and mark the directory as in use. `report` is filled meanwhile. Raises StoreRefused, OSError.
-        """
+        """Load, recover, mark the directory as in use. `report` is filled meanwhile. Raises StoreRefused, OSError."""
         contents = self._contents
         if contents.files.exists(contents.paths.unfinished):
             raise StoreRefused(

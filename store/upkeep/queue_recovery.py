@@ -43,8 +43,7 @@ _STEP_QUEUES: Final = 256
 
 
 class QueueRecovery:
-    """The queues' part of one recovery. `report` is the recovery's report: it has the start of the log and of the scan.
-    """
+    """The queues' part of one recovery. `report` (the recovery's) has the start of the log and of the scan."""
 
     def __init__(
         self,
@@ -147,8 +146,12 @@ class QueueRecovery:
             self._add(queue, entry)
 
     def _begin_life(self, queue: ConsumeQueue) -> None:
-        log.info("a topic was deleted and created again: queue restarted", topic=queue.topic, queue_id=queue.queue_id,
-                 before=queue.end + queue.buffered_count)  # fmt: skip
+        log.info(
+            "a topic was deleted and created again: queue restarted",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            before=queue.end + queue.buffered_count,
+        )
         self.write()
         queue.begin_anew()
         self._times[queue] = {}
@@ -177,8 +180,13 @@ class QueueRecovery:
         return False
 
     def _tell_damaged(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        log.error("record with a damaged queue offset skipped", topic=queue.topic, queue_id=queue.queue_id,
-                  queue_offset=queue_offset, physical_offset=entry.place.physical_offset)  # fmt: skip
+        log.error(
+            "record with a damaged queue offset skipped",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=entry.place.physical_offset,
+        )
 
     def _distrust(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
         """Remove the queue's entries of messages after the start of the scan, which the scan enters again.

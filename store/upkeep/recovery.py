@@ -225,8 +225,7 @@ class Recovery:
         return max(self.report.log_begin, highest)
 
     def _accept_note(self) -> bool:
-        """Return whether the files are exactly as our clean shutdown left them; if so, take the log end from the note.
-        """
+        """Return whether the files are exactly as our clean shutdown left them; if so, take the log's end from it."""
         note = self._checkpoint.note
         if note is None or note.digest != digest(self._queues, self._index):
             return False

@@ -49,9 +49,7 @@ class TailCut:
         self._flush = flush
         self._fail_stop = fail_stop
         self._offload = offload
-        self._salvage = Salvage(
-            contents.files, contents.paths, ".tail", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES
-        )
+        self._salvage = Salvage(contents.files, contents.paths, ".tail", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
 
     async def border(self, physical_offset: int) -> int:
         """Return the start of the record, complete or not, that holds the byte at this offset, or the offset itself if

@@ -17,7 +17,6 @@ from triomq.store.disk.worker_thread import Offload
 log = structlog.get_logger("triomq.store.warm_up")
 
 
-
 class WarmUp:
     """Checks once a second, and prepares one file when the current one is half full."""
 

@@ -90,9 +90,24 @@ def _route_of(topic: str) -> Response:
 
 # The fields that identify the subject of a request; the others hold times, ids and counters of the run.
 NAMING = {
-    "topic", "consumerGroup", "group", "groupName", "queueId", "key", "namespace", "clientId", "brokerName", "offset",
-    "queueOffset", "statsName", "statsKey", "accessKey", "b", "producerGroup", "subscription",
-}  # fmt: skip
+    "topic",
+    "consumerGroup",
+    "group",
+    "groupName",
+    "queueId",
+    "key",
+    "namespace",
+    "clientId",
+    "brokerName",
+    "offset",
+    "queueOffset",
+    "statsName",
+    "statsKey",
+    "accessKey",
+    "b",
+    "producerGroup",
+    "subscription",
+}
 
 
 def _frames(scenario: str) -> list[dict[str, Any]]:

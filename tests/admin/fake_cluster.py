@@ -18,14 +18,25 @@ NOW = 1_795_240_620_967
 MESSAGE_ID = "7F0000010000000100000000000000AB"
 TEXTS = {"brokerVersionDesc": "V4_9_7", "putTps": "0.0 0.0", "getTransferedTps": "0.0 0.0", "commitLogDiskRatio": "0.1"}
 GROUP = {
-    "groupName": "G", "consumeEnable": True, "consumeFromMinEnable": True, "consumeBroadcastEnable": True,
-    "retryQueueNums": 1, "retryMaxTimes": 16, "brokerId": 0, "whichBrokerWhenConsumeSlowly": 1,
+    "groupName": "G",
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeBroadcastEnable": True,
+    "retryQueueNums": 1,
+    "retryMaxTimes": 16,
+    "brokerId": 0,
+    "whichBrokerWhenConsumeSlowly": 1,
     "notifyConsumerIdsChangedEnable": True,
-}  # fmt: skip
+}
 TOPIC = {
-    "topicName": "T", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG",
-    "topicSysFlag": 0, "order": False,
-}  # fmt: skip
+    "topicName": "T",
+    "readQueueNums": 2,
+    "writeQueueNums": 2,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "order": False,
+}
 
 
 def by_queue(value: dict[str, int]) -> dict[str, dict[str, int]]:
@@ -68,10 +79,14 @@ class FakeCluster:
     def _fields(self, code: int) -> dict[str, str]:
         accounts = json.dumps({"plain_acl.yml": {"counter": 1, "timestamp": NOW}})
         return {
-            14: {"offset": "2"}, 29: {"offset": "1"}, 30: {"offset": "5"}, 31: {"offset": "0"},
+            14: {"offset": "2"},
+            29: {"offset": "1"},
+            30: {"offset": "5"},
+            31: {"offset": "0"},
             52: {"clusterName": "C", "brokerName": "b", "brokerAddr": self.address, "allAclFileVersion": accounts},
-            101: {"value": "old"}, 310: {"msgId": MESSAGE_ID, "queueId": "0", "queueOffset": "5"},
-        }.get(code, {})  # fmt: skip
+            101: {"value": "old"},
+            310: {"msgId": MESSAGE_ID, "queueId": "0", "queueOffset": "5"},
+        }.get(code, {})
 
     def _bodies(self) -> dict[int, Any]:
         broker = {"brokerName": "b", "cluster": "C", "brokerAddrs": {"0": self.address}}
@@ -84,14 +99,21 @@ class FakeCluster:
         return {
             21: {"topicConfigTable": {"T": TOPIC}, "dataVersion": {"counter": 1, "timestamp": 1}},
             28: {"table": TEXTS},
-            54: {"globalWhiteAddrs": ["10.0.0.1"], "plainAccessConfigs": [{"accessKey": "a", "secretKey": "hush-hush",
-                                                                          "admin": True}]},
+            54: {
+                "globalWhiteAddrs": ["10.0.0.1"],
+                "plainAccessConfigs": [{"accessKey": "a", "secretKey": "hush-hush", "admin": True}],
+            },
             105: {"brokerDatas": [broker], "queueDatas": [queues], "filterServerTable": {}},
             106: {"brokerAddrTable": {"b": broker}, "clusterAddrTable": {"C": ["b"]}},
             201: {"subscriptionGroupTable": {"G": GROUP}, "dataVersion": {"counter": 1, "timestamp": 1}},
             202: {"offsetTable": by_queue({"minOffset": 0, "maxOffset": 5, "lastUpdateTimestamp": NOW})},
-            203: {"connectionSet": [member], "subscriptionTable": {"T": subscription}, "messageModel": "CLUSTERING",
-                  "consumeType": "CONSUME_PASSIVELY", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET"},
+            203: {
+                "connectionSet": [member],
+                "subscriptionTable": {"T": subscription},
+                "messageModel": "CLUSTERING",
+                "consumeType": "CONSUME_PASSIVELY",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            },
             204: {"connectionSet": [member]},
             206: {"topicList": ["T", "%RETRY%G"]},
             208: stats,
@@ -103,9 +125,20 @@ class FakeCluster:
             315: {"statsMinute": rate, "statsHour": rate, "statsDay": rate},
             317: {"consumeStatsList": [{"G": [stats]}]},
             321: {"minQueueIndex": 0, "maxQueueIndex": 5, "queueData": []},
-            328: {"data": {"P": [{"clientId": "1@m", "language": "JAVA", "lastUpdateTimestamp": NOW, "remoteIP": "i",
-                                  "version": 407}]}},
-        }  # fmt: skip
+            328: {
+                "data": {
+                    "P": [
+                        {
+                            "clientId": "1@m",
+                            "language": "JAVA",
+                            "lastUpdateTimestamp": NOW,
+                            "remoteIP": "i",
+                            "version": 407,
+                        }
+                    ]
+                }
+            },
+        }
 
 
 @contextmanager
@@ -138,7 +171,14 @@ def fake_cluster(cluster: FakeCluster | None = None) -> Iterator[FakeCluster]:
 
 def _frame(opaque: int, code: int, remark: str, fields: dict[str, str], body: bytes) -> bytes:
     header = json.dumps(
-        {"code": code, "opaque": opaque, "flag": 1, "language": "JAVA", "version": 407, "remark": remark,
-         "extFields": fields}
-    ).encode()  # fmt: skip
+        {
+            "code": code,
+            "opaque": opaque,
+            "flag": 1,
+            "language": "JAVA",
+            "version": 407,
+            "remark": remark,
+            "extFields": fields,
+        }
+    ).encode()
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body

@@ -21,9 +21,16 @@ from triomq.testing import LocalCluster, ProcessCluster
 Capture = pytest.CaptureFixture[str]
 SECRET = "hush-hush-1234"
 MINIMAL: dict[str, Any] = {
-    "format": "mqadmin-backup", "version": 1, "createdAt": "x", "nameServers": "", "withSecrets": False,
-    "clusters": {}, "brokers": {}, "kv": {}, "messages": {},
-}  # fmt: skip
+    "format": "mqadmin-backup",
+    "version": 1,
+    "createdAt": "x",
+    "nameServers": "",
+    "withSecrets": False,
+    "clusters": {},
+    "brokers": {},
+    "kv": {},
+    "messages": {},
+}
 BROKER: dict[str, Any] = {"settings": {}, "topics": {}, "groups": {}, "offsets": {}, "acl": None}
 
 
@@ -240,8 +247,10 @@ def test_everything_that_a_cluster_has_comes_back_in_an_empty_one(
     [broker] = saved["brokers"].values()
     counts = [len(broker[kind]) for kind in ("topics", "groups", "offsets")]
     assert (counts, len(broker["acl"]["accounts"]), broker["acl"]["whiteAddresses"]) == (
-        [2, 1, 1], 1, ["10.0.0.*", "127.0.0.1"],
-    )  # fmt: skip
+        [2, 1, 1],
+        1,
+        ["10.0.0.*", "127.0.0.1"],
+    )
     assert saved["kv"] == {"own": {"colour": "red;blue"}, "ORDER_TOPIC_CONFIG": {"Reports": "broker-a:1"}}
     assert saved["messages"]["Orders"]["lines"].count("\n") == 5
     with guarded_cluster("empty") as empty:
@@ -279,9 +288,7 @@ def test_a_file_that_is_no_backup_is_refused_with_the_reason(changes: dict[str, 
         backup_file.decoded(backup_file.encoded({**MINIMAL, **changes}), "f")
 
 
-@given(
-    st.binary(max_size=200) | st.recursive(st.integers() | st.text(), st.lists).map(as_json)
-)
+@given(st.binary(max_size=200) | st.recursive(st.integers() | st.text(), st.lists).map(as_json))
 def test_no_bytes_but_those_of_a_backup_are_read(data: bytes) -> None:
     with pytest.raises(UsageError):
         backup_file.decoded(data, "f")

@@ -35,11 +35,11 @@ def items_of_topics(capsys: Capture) -> list[dict[str, str]]:
 
 
 @at_cluster
-@pytest.mark.parametrize(("kind", "kinds"), [("send", ["send"]), ("receive", ["send", "receive"]),
-                                             ("both", ["send", "receive"]), ("latency", ["latency"])])  # fmt: skip
-def test_every_message_is_sent_and_received_and_the_topic_is_gone(
-    kind: str, kinds: list[str], capsys: Capture
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "kinds"),
+    [("send", ["send"]), ("receive", ["send", "receive"]), ("both", ["send", "receive"]), ("latency", ["latency"])],
+)
+def test_every_message_is_sent_and_received_and_the_topic_is_gone(kind: str, kinds: list[str], capsys: Capture) -> None:
     before = topics(capsys)
     found = items(["bench", kind, "--count", "50", "--size", "100", "--connections", "3"], capsys)
     assert [item["kind"] for item in found] == kinds
@@ -67,16 +67,25 @@ def test_a_dry_run_sends_nothing(capsys: Capture) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["sideways", "--count 0", "--count 1000001", "--size 0", "--size 4194305", "--connections 65", "--seconds 0",
-     "--seconds 3601", "--window 0", "--window 257", "latency --window 2"],
-)  # fmt: skip
+    [
+        "sideways",
+        "--count 0",
+        "--count 1000001",
+        "--size 0",
+        "--size 4194305",
+        "--connections 65",
+        "--seconds 0",
+        "--seconds 3601",
+        "--window 0",
+        "--window 257",
+        "latency --window 2",
+    ],
+)
 def test_a_load_has_bounds(words: str) -> None:
     assert main(["bench", *words.split()]) == 2
 
 
 # -- against a cluster that only records -------------------------------------------------------------------------------
-
-
 
 
 def test_the_time_ends_a_load(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -121,9 +130,16 @@ def test_brokers_of_other_machines_get_no_load_without_yes(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("address", "answer"),
-    [("127.0.0.1:10911", True), ("127.1.2.3:1", True), ("localhost:1", True), ("[::1]:1", True), ("10.0.0.1:1", False),
-     ("127.example.com.evil:1", False), ("broker:1", False)],
-)  # fmt: skip
+    [
+        ("127.0.0.1:10911", True),
+        ("127.1.2.3:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("10.0.0.1:1", False),
+        ("127.example.com.evil:1", False),
+        ("broker:1", False),
+    ],
+)
 def test_what_is_this_machine(address: str, answer: bool) -> None:
     assert bench.is_loopback(address) is answer
 

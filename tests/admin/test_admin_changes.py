@@ -48,8 +48,21 @@ MORE = {
     "exportMetadata": ["-c", "C"],
     "sendMsgStatus": ["-c", "2"],
 }
-VALUES = {"t": "T", "c": "C", "g": "G", "k": "key", "v": "value", "p": "6", "i": "0", "o": "0", "s": "now", "a": "acc",
-          "q": "0", "d": "D", "m": "put"}  # fmt: skip
+VALUES = {
+    "t": "T",
+    "c": "C",
+    "g": "G",
+    "k": "key",
+    "v": "value",
+    "p": "6",
+    "i": "0",
+    "o": "0",
+    "s": "now",
+    "a": "acc",
+    "q": "0",
+    "d": "D",
+    "m": "put",
+}
 SPECIAL = {
     "queryMsgById": {"i": MESSAGE_ID},
     "queryMsgByUniqueKey": {"i": MESSAGE_ID},
@@ -71,12 +84,33 @@ SPECIAL = {
     "sendMessage": {"p": "body"},
 }
 CHANGING = {
-    "updateTopic", "deleteTopic", "updateSubGroup", "deleteSubGroup", "updateBrokerConfig", "updateTopicPerm",
-    "queryMsgById", "sendMsgStatus", "cloneGroupOffset", "updateKvConfig", "deleteKvConfig", "wipeWritePerm",
-    "addWritePerm", "resetOffsetByTime", "skipAccumulatedMessage", "updateOrderConf", "cleanExpiredCQ",
-    "deleteExpiredCommitLog", "cleanUnusedTopic", "checkMsgSendRT", "clusterRT", "updateNamesrvConfig", "sendMessage",
-    "updateAclConfig", "deleteAclConfig", "updateGlobalWhiteAddr",
-}  # fmt: skip
+    "updateTopic",
+    "deleteTopic",
+    "updateSubGroup",
+    "deleteSubGroup",
+    "updateBrokerConfig",
+    "updateTopicPerm",
+    "queryMsgById",
+    "sendMsgStatus",
+    "cloneGroupOffset",
+    "updateKvConfig",
+    "deleteKvConfig",
+    "wipeWritePerm",
+    "addWritePerm",
+    "resetOffsetByTime",
+    "skipAccumulatedMessage",
+    "updateOrderConf",
+    "cleanExpiredCQ",
+    "deleteExpiredCommitLog",
+    "cleanUnusedTopic",
+    "checkMsgSendRT",
+    "clusterRT",
+    "updateNamesrvConfig",
+    "sendMessage",
+    "updateAclConfig",
+    "deleteAclConfig",
+    "updateGlobalWhiteAddr",
+}
 ENDLESS = {"clusterRT", "startMonitoring"}
 EVERY = [row[0] for row in ROWS]
 
@@ -253,9 +287,7 @@ SKIP = ["skipAccumulatedMessage", "-g", "G", "-t", "T"]
         ([*SKIP, "--yes"], "", True),
     ],
 )
-def test_on_a_terminal_a_person_is_asked_first(
-    words: list[str], typed: str, acts: bool, cluster: FakeCluster
-) -> None:
+def test_on_a_terminal_a_person_is_asked_first(words: list[str], typed: str, acts: bool, cluster: FakeCluster) -> None:
     status, shown = on_terminal([*words, "-n", cluster.address], typed)
     assert status == (0 if acts else 1)
     assert bool(cluster.codes - READING) == acts

@@ -101,10 +101,16 @@ def test_a_shell_accepts_its_script(shell: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 @pytest.mark.parametrize(
     ("line", "offered"),
-    [("topicR", {"topicRoute"}), ("offsets re", {"reset"}), ("updateTopic --write", {"--writeQueueNums"}),
-     ("topicList --output js", {"json", "jsonl"}), ("nosuch --dr", {"--dry-run"}), ("topicRoute -t ", {"T"}),
-     ("lag ", {"G"})],
-)  # fmt: skip
+    [
+        ("topicR", {"topicRoute"}),
+        ("offsets re", {"reset"}),
+        ("updateTopic --write", {"--writeQueueNums"}),
+        ("topicList --output js", {"json", "jsonl"}),
+        ("nosuch --dr", {"--dry-run"}),
+        ("topicRoute -t ", {"T"}),
+        ("lag ", {"G"}),
+    ],
+)
 @pytest.mark.usefixtures("cluster", "program")
 def test_fish_completes(line: str, offered: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "script").write_text(script("fish", capsys))
@@ -133,9 +139,13 @@ class Zsh:
         """
         (folder / ".zshrc").write_text(start)
         self._process = subprocess.Popen(
-            ["zsh", "-d", "-i"], stdin=program_end, stdout=program_end, stderr=program_end, start_new_session=True,
+            ["zsh", "-d", "-i"],
+            stdin=program_end,
+            stdout=program_end,
+            stderr=program_end,
+            start_new_session=True,
             env={**os.environ, "ZDOTDIR": str(folder), "TERM": "dumb"},
-        )  # fmt: skip
+        )
         os.close(program_end)
         assert self._read() == "ready"
 
@@ -170,17 +180,22 @@ def test_zsh_completes_from_the_first_tab_on(capsys: pytest.CaptureFixture[str],
     zsh = Zsh(tmp_path)
     try:
         for line, completed in {
-            "topicR": "topicRoute ", "offsets re": "offsets reset ", "help topicSt": "help topicStatus ",
-            "updateTopic --write": "updateTopic --writeQueueNums ", "topicList --output js": "topicList --output json",
-            "nosuch --dr": "nosuch --dry-run ", "topicRoute -t ": "topicRoute -t T ", "lag ": "lag G ",
-        }.items():  # fmt: skip
+            "topicR": "topicRoute ",
+            "offsets re": "offsets reset ",
+            "help topicSt": "help topicStatus ",
+            "updateTopic --write": "updateTopic --writeQueueNums ",
+            "topicList --output js": "topicList --output json",
+            "nosuch --dr": "nosuch --dry-run ",
+            "topicRoute -t ": "topicRoute -t T ",
+            "lag ": "lag G ",
+        }.items():
             assert zsh.completed(f"mqadmin {line}") == f"mqadmin {completed}"
     finally:
         zsh.close()
 
 
 def test_every_script_knows_the_global_options_and_zsh_answers_the_first_tab(
-    capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for shell in SHELLS:
         text = script(shell, capsys)

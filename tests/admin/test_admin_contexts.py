@@ -49,9 +49,15 @@ def test_the_file_is_for_its_owner_alone_and_no_output_has_the_secret(
     assert main(["context", "list", "--output", "json"]) == 0
     printed = capsys.readouterr().out
     assert check("context list", printed) == [
-        {"name": "prod", "current": True, "nameServers": "ns:9876", "accessKey": "operator", "tls": False,
-         "caFile": None}
-    ]  # fmt: skip
+        {
+            "name": "prod",
+            "current": True,
+            "nameServers": "ns:9876",
+            "accessKey": "operator",
+            "tls": False,
+            "caFile": None,
+        }
+    ]
     assert SECRET not in printed
 
 

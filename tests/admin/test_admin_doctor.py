@@ -87,8 +87,9 @@ def test_a_real_cluster_has_nothing_critical(capsys: Capture) -> None:
 def clock(patient: Patient) -> None:
     began = time.time_ns() // 1_000_000 - 3_600_000 + 60_000
     patient.bodies[28]["table"] |= {
-        "bootTimestamp": str(began), "runtime": "[ 0 days, 1 hours, 0 minutes, 0 seconds ]",
-    }  # fmt: skip
+        "bootTimestamp": str(began),
+        "runtime": "[ 0 days, 1 hours, 0 minutes, 0 seconds ]",
+    }
 
 
 def disk(patient: Patient) -> None:
@@ -123,8 +124,10 @@ def late(patient: Patient) -> None:
 
 def advertised(patient: Patient) -> None:
     patient.bodies[106]["brokerAddrTable"]["c"] = {
-        "brokerName": "c", "cluster": "C", "brokerAddrs": {"0": "127.0.0.1:1"},
-    }  # fmt: skip
+        "brokerName": "c",
+        "cluster": "C",
+        "brokerAddrs": {"0": "127.0.0.1:1"},
+    }
 
 
 def no_broker(patient: Patient) -> None:
@@ -133,8 +136,10 @@ def no_broker(patient: Patient) -> None:
 
 def no_master(patient: Patient) -> None:
     patient.bodies[106]["brokerAddrTable"]["c"] = {
-        "brokerName": "c", "cluster": "C", "brokerAddrs": {"1": patient.address},
-    }  # fmt: skip
+        "brokerName": "c",
+        "cluster": "C",
+        "brokerAddrs": {"1": patient.address},
+    }
 
 
 def no_slave(patient: Patient) -> None:
@@ -243,19 +248,32 @@ def test_an_offset_beyond_the_end_hides_no_backlog(patient: Patient, capsys: Cap
         assert (status, max(numbers), min(numbers) >= 0) == (0, 15, True), words
 
 
-@pytest.mark.parametrize("times", ["[<=0ms]:991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:9 ",
-                                   "[<=0ms]:991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:500 [200~500ms]:0 ",
-                                   "[<=0ms]:9991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:50 ",
-                                   "", "null"])  # fmt: skip
+@pytest.mark.parametrize(
+    "times",
+    [
+        "[<=0ms]:991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:9 ",
+        "[<=0ms]:991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:500 [200~500ms]:0 ",
+        "[<=0ms]:9991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:50 ",
+        "",
+        "null",
+    ],
+)
 def test_a_few_slow_writes_are_no_finding(times: str, patient: Patient, capsys: Capture) -> None:
     patient.bodies[28]["table"]["putMessageDistributeTime"] = times
     assert findings(patient.address, capsys, 0) == []
 
 
-@pytest.mark.parametrize("values", [{"syncTimes": "9", "syncLatency99": "900.00"}, {"syncLatency99": "900.00"},
-                                    {"syncTimes": "10", "syncLatency99": "200.00"}, {"eventLoopLagMax": "500.00"},
-                                    {"syncTimes": "x", "syncLatency99": "900.00", "eventLoopLagMax": "x"},
-                                    {"syncTimes": None, "eventLoopLagMax": None}])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"syncTimes": "9", "syncLatency99": "900.00"},
+        {"syncLatency99": "900.00"},
+        {"syncTimes": "10", "syncLatency99": "200.00"},
+        {"eventLoopLagMax": "500.00"},
+        {"syncTimes": "x", "syncLatency99": "900.00", "eventLoopLagMax": "x"},
+        {"syncTimes": None, "eventLoopLagMax": None},
+    ],
+)
 def test_few_or_quick_syncs_and_a_short_lag_are_no_finding(
     values: dict[str, str], patient: Patient, capsys: Capture
 ) -> None:

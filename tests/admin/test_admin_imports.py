@@ -30,9 +30,14 @@ def test_help_imports_nothing_but_the_table(words: list[str]) -> None:
     assert modules & (NEVER | BUILT_IN_ONLY) == set()
     overview = {"triomq.admin.verb", "triomq.admin.verb_table"} if words in ([], ["help"]) else set()
     assert {name for name in modules if name.startswith("triomq")} == {
-        "triomq", "triomq.admin", "triomq.admin.__main__", "triomq.admin.command", "triomq.admin.errors",
-        "triomq.admin.table", *overview,
-    }  # fmt: skip
+        "triomq",
+        "triomq.admin",
+        "triomq.admin.__main__",
+        "triomq.admin.command",
+        "triomq.admin.errors",
+        "triomq.admin.table",
+        *overview,
+    }
 
 
 def test_the_script_imports_no_more_than_the_program() -> None:

@@ -1,5 +1,4 @@
-"""JSON output is an interface: each command's output fits its schema file; --fields chooses from it, --watch repeats.
-"""
+"""JSON output is an interface: each command's output fits its schema file; --fields chooses, --watch repeats."""
 
 from __future__ import annotations
 

@@ -76,8 +76,10 @@ class Members(FakeCluster):
 
 
 @pytest.mark.parametrize(
-    ("stored", "given"), [({"0": 2, "1": 2}, []), ({"0": 2}, ["1"]), ({}, ["0", "1"])], ids=["all", "one", "none"],
-)  # fmt: skip
+    ("stored", "given"),
+    [({"0": 2, "1": 2}, []), ({"0": 2}, ["1"]), ({}, ["0", "1"])],
+    ids=["all", "one", "none"],
+)
 def test_a_queue_without_an_offset_gets_one_before_members_hear_of_the_reset(
     stored: dict[str, int], given: list[str], capsys: Capture
 ) -> None:
@@ -145,9 +147,9 @@ class Pair(FakeCluster):
 
 
 @pytest.mark.parametrize(
-    ("behind", "status", "state"), [(0, 0, "OK"), (100, 0, "OK"), (101, 1, "WARNING"), (200, 1, "WARNING"),
-                                    (201, 2, "CRITICAL"), (-50, 0, "OK")],
-)  # fmt: skip
+    ("behind", "status", "state"),
+    [(0, 0, "OK"), (100, 0, "OK"), (101, 1, "WARNING"), (200, 1, "WARNING"), (201, 2, "CRITICAL"), (-50, 0, "OK")],
+)
 def test_the_bytes_that_a_slave_lacks_are_compared_with_the_thresholds(
     behind: int, status: int, state: str, capsys: Capture
 ) -> None:

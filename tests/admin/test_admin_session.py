@@ -299,11 +299,13 @@ def test_each_way_in_which_a_broker_fails_is_one_sentence_and_its_exit_status(
 
 
 def test_a_command_that_one_of_two_brokers_refuses_exits_with_6_and_names_it(
-    capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with listening(responding()) as well, listening(responding(1, "the disk is full")) as ill:
-        brokers = {name: {"brokerName": name, "cluster": "C", "brokerAddrs": {"0": address}}
-                   for name, address in (("a", ill), ("b", well))}  # fmt: skip
+        brokers = {
+            name: {"brokerName": name, "cluster": "C", "brokerAddrs": {"0": address}}
+            for name, address in (("a", ill), ("b", well))
+        }
         info = json.dumps({"brokerAddrTable": brokers, "clusterAddrTable": {"C": ["a", "b"]}}).encode()
         with listening(responding(body=info)) as name_server:
             assert main(["updateSubGroup", "-g", "G", "-c", "C", "-n", name_server]) == 6

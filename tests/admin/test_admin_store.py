@@ -16,9 +16,11 @@ Capture = pytest.CaptureFixture[str]
 
 
 SIZES = {
-    "mappedFileSizeCommitLog": str(1024 * 1024), "mappedFileSizeConsumeQueue": str(20 * 1000),
-    "maxHashSlotNum": "500", "maxIndexNum": "2000",
-}  # fmt: skip
+    "mappedFileSizeCommitLog": str(1024 * 1024),
+    "mappedFileSizeConsumeQueue": str(20 * 1000),
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+}
 
 
 @pytest.fixture(scope="module")

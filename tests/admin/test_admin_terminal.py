@@ -81,9 +81,12 @@ def test_closed_pipes_end_a_command_quietly(command: str, status: int) -> None:
 def test_a_home_that_is_missing_or_cannot_be_written_is_one_line(home: str | None, words: str, tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], **({"HOME": home} if home else {"XDG_CONFIG_HOME": str(tmp_path)})}
     done = subprocess.run(
-        [sys.executable, "-m", "triomq.admin", *words.split()], capture_output=True, check=False, timeout=60,
+        [sys.executable, "-m", "triomq.admin", *words.split()],
+        capture_output=True,
+        check=False,
+        timeout=60,
         env=environment,
-    )  # fmt: skip
+    )
     assert b"Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 1
 
@@ -91,7 +94,10 @@ def test_a_home_that_is_missing_or_cannot_be_written_is_one_line(home: str | Non
 def test_bytes_that_are_no_text_are_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "triomq.admin", "topicStatus", "-t", b"\xff\xfe"],
-        capture_output=True, check=False, timeout=60, env={**os.environ, "PYTHONUTF8": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )
     assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
     assert b"is not text in the encoding of this terminal" in done.stderr

@@ -135,8 +135,21 @@ def test_the_numbers_of_topics_and_groups_are_chosen(
 
 # -- the times of writes -----------------------------------------------------------------------------------------------
 
-BUCKETS = ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s",
-           "4~5s", "5~10s", "10s~")  # fmt: skip
+BUCKETS = (
+    "<=0ms",
+    "0~10ms",
+    "10~50ms",
+    "50~100ms",
+    "100~200ms",
+    "200~500ms",
+    "500ms~1s",
+    "1~2s",
+    "2~3s",
+    "3~4s",
+    "4~5s",
+    "5~10s",
+    "10s~",
+)
 
 
 def times_text(counts: list[int]) -> str:
@@ -156,9 +169,7 @@ def test_the_time_of_writes_is_one_that_their_share_does_not_exceed(counts: list
     assert all((sum(counts) - write_times.longer_than(counts, edge)) * 100 < percent * sum(counts) for edge in below)
 
 
-def test_the_slow_writes_of_a_broker_are_shown(
-    cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_slow_writes_of_a_broker_are_shown(cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     Pauses(cluster, monkeypatch)
     table = {"table": {"putMessageDistributeTime": times_text([900, 80, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0])}}
     monkeypatch.setattr(cluster, "_bodies", lambda bodies=cluster._bodies: {**bodies(), 28: table})
@@ -207,8 +218,10 @@ def test_the_busiest_topic_is_first_and_one_that_begins_anew_has_no_rate_below_0
     assert [(item["name"], item["inTps"]) for item in first] == [("idle", None), ("busy", None), ("gone", None)]
     second = rates.items({"idle": (9, 9, 0), "busy": (1, 110, 104), "new": (1, 1, 0)})
     assert [(item["name"], item["inTps"], item["outTps"]) for item in second] == [
-        ("busy", 5.0, 2.0), ("idle", 0.0, 0.0), ("new", None, None),
-    ]  # fmt: skip
+        ("busy", 5.0, 2.0),
+        ("idle", 0.0, 0.0),
+        ("new", None, None),
+    ]
     third = rates.items({"busy": (0, 0, 0)})
     assert (third[0]["inTps"], third[0]["outTps"]) == (0.0, 0.0)
     assert rates.history("busy") == [5.0, 0.0]

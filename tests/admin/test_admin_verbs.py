@@ -88,9 +88,19 @@ def test_a_dry_run_of_send_sends_nothing(topic: str, capsys: Capture) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["x --queue 1", "x --delay 19", "x --rate -1", "x --count 0", "x -p nothing", "x -p KEYS=1", "x --lines",
-     "x --file f", "x --rate fast", "x y"],
-)  # fmt: skip
+    [
+        "x --queue 1",
+        "x --delay 19",
+        "x --rate -1",
+        "x --count 0",
+        "x -p nothing",
+        "x -p KEYS=1",
+        "x --lines",
+        "x --file f",
+        "x --rate fast",
+        "x y",
+    ],
+)
 def test_wrong_ways_to_send_are_refused(words: str, topic: str, capsys: Capture) -> None:
     assert main(["send", topic, *words.split()]) == 2
     assert "mqadmin send: " in capsys.readouterr().err
@@ -222,9 +232,7 @@ def _broker(capsys: Capture) -> str:
     return str(items(["config", "get", "brokerName"], capsys)[0]["value"])
 
 
-def test_offsets_are_reset_to_every_kind_of_place(
-    topic: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offsets_are_reset_to_every_kind_of_place(topic: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     items(["send", topic, "x", "-b", _broker(capsys), "-q", "0", "-c", "9"], capsys)
     set_offset("mover", topic, 4, monkeypatch, capsys)
 
@@ -270,8 +278,9 @@ def test_offsets_are_copied_exported_and_imported(
     assert items(["offsets", "export", "third"], capsys)[0]["offset"] == 2
 
 
-@pytest.mark.parametrize("text", ["", "x", "[]", '{"group": "g"}', '{"group":"g","topic":"t","brokerName":"b",'
-                                  '"queueId":true,"offset":1}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", '{"group": "g"}', '{"group":"g","topic":"t","brokerName":"b","queueId":true,"offset":1}']
+)
 def test_what_is_not_offsets_is_refused(text: str, capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "f").write_text(text)
     assert main(["offsets", "import", str(tmp_path / "f"), "--yes"]) == 2

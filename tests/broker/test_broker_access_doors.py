@@ -35,9 +35,16 @@ HOST = HostPort("127.0.0.1", 10911)
 def forged(topic: str, physical_offset: int, queue_offset: int, properties: dict[str, str]) -> bytes:
     """The bytes of a record that nobody stored."""
     record = encoded(
-        topic.encode(), b"forged", encode(properties), queue_offset=queue_offset, physical_offset=physical_offset,
-        born_timestamp=1, born_host=HOST.packed, store_timestamp=1, store_host=HOST.packed,
-    )  # fmt: skip
+        topic.encode(),
+        b"forged",
+        encode(properties),
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        born_timestamp=1,
+        born_host=HOST.packed,
+        store_timestamp=1,
+        store_host=HOST.packed,
+    )
     return bytes(record)
 
 
@@ -68,9 +75,14 @@ async def count(guarded: Guarded, topic: str) -> int:
 
 def ending(half: tuple[int, int], how: int) -> dict[str, Any]:
     return {
-        "producerGroup": "P", "commitLogOffset": half[0], "tranStateTableOffset": half[1], "commitOrRollback": how,
-        "msgId": "U", "transactionId": "U", "fromTransactionCheck": "false",
-    }  # fmt: skip
+        "producerGroup": "P",
+        "commitLogOffset": half[0],
+        "tranStateTableOffset": half[1],
+        "commitOrRollback": how,
+        "msgId": "U",
+        "transactionId": "U",
+        "fromTransactionCheck": "false",
+    }
 
 
 async def view(guarded: Guarded, who: str, physical_offset: int) -> RemotingCommand:

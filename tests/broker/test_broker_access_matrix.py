@@ -93,9 +93,14 @@ def rows(plain_offset: int, half: tuple[int, int]) -> dict[int, Row]:
     code = RequestCode
     orders, replies = send_fields("Orders"), send_fields("DefaultCluster_REPLY_TOPIC")
     ending = {
-        "producerGroup": "P", "commitLogOffset": half[0], "tranStateTableOffset": half[1], "commitOrRollback": 8,
-        "msgId": "U", "transactionId": "U", "fromTransactionCheck": "false",
-    }  # fmt: skip
+        "producerGroup": "P",
+        "commitLogOffset": half[0],
+        "tranStateTableOffset": half[1],
+        "commitOrRollback": 8,
+        "msgId": "U",
+        "transactionId": "U",
+        "fromTransactionCheck": "false",
+    }
     found: dict[int, Row] = {
         code.SEND_MESSAGE: Row(BY_PERMISSION, orders, b"x"),
         code.SEND_MESSAGE_V2: Row(BY_PERMISSION, in_v2(orders), b"x"),
@@ -106,9 +111,7 @@ def rows(plain_offset: int, half: tuple[int, int]) -> dict[int, Row]:
             BY_PERMISSION, {"offset": plain_offset, "group": "Buyers", "delayLevel": 0, "originTopic": "Orders"}
         ),
         code.END_TRANSACTION: Row(BY_PERMISSION, ending),
-        code.PULL_MESSAGE: Row(
-            BY_PERMISSION, pull_fields("Orders", consumerGroup="Buyers"), is_on_fast_port=False
-        ),
+        code.PULL_MESSAGE: Row(BY_PERMISSION, pull_fields("Orders", consumerGroup="Buyers"), is_on_fast_port=False),
         code.QUERY_MESSAGE: Row(
             BY_PERMISSION, {"topic": "Orders", "key": "k1", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1}
         ),
@@ -214,9 +217,13 @@ def guarded_broker(folder: Path, accounts: str = ACCOUNTS, **settings: str) -> A
 
 def topic_fields(topic: str) -> dict[str, Any]:
     return {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": 1,
+        "writeQueueNums": 1,
+        "perm": 6,
         "topicFilterType": "SINGLE_TAG",
-    }  # fmt: skip
+    }
 
 
 def offset_of(response: RemotingCommand) -> int:

@@ -295,7 +295,7 @@ DENIED = "is not one of DENY, PUB, SUB, PUB|SUB; it counts as DENY"
         ("  admin: ture\n", "admin: 'ture' is neither true nor false; it counts as false"),
         ("  comment: the shop\n", "the key 'comment' is unknown"),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_something_else_than_it_shows_is_said(tmp_path: Path, lines: str, remark: str) -> None:
     with capture_logs() as captured:
         account = loaded(home_with(tmp_path, account_text("longenough") + lines)).account("longenough")
@@ -525,7 +525,7 @@ def test_a_request_that_names_nothing_is_not_unchecked(
         (signed(SEND, {"b": "RMQ_SYS_TRACE_TOPIC", "i": f"{MULTI}no"}), "No default permission for topic:no"),
         (signed(41, body=b'{"clientId":"c","mqSet":[]}'), MISSING.format("consumerGroup", 41)),
     ],
-)  # fmt: skip
+)
 def test_every_resource_that_a_request_touches_is_checked(
     tmp_path: Path, request_: RemotingCommand, sentence: str | None
 ) -> None:

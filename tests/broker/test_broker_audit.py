@@ -52,9 +52,13 @@ async def test_changes_of_topics_and_groups_are_noted(tmp_path: Path) -> None:
     assert created["before"] is None
     assert created["after"]["topicName"] == "Orders"
     assert changed == {
-        "event": "topic changed", "code": 17, "account": "operator", "topic": "Orders",
-        "before": {"perm": 6}, "after": {"perm": 4},
-    }  # fmt: skip
+        "event": "topic changed",
+        "code": 17,
+        "account": "operator",
+        "topic": "Orders",
+        "before": {"perm": 6},
+        "after": {"perm": 4},
+    }
     assert (deleted["event"], deleted["topic"], deleted["after"]) == ("topic deleted", "Orders", None)
     assert deleted["before"]["perm"] == 4
     assert (made["event"], made["group"], made["after"]["retryMaxTimes"]) == ("group created", "Buyers", 3)
@@ -78,9 +82,14 @@ async def test_changes_of_accounts_are_noted_without_their_secrets(tmp_path: Pat
             await guarded.admin(CODE.DELETE_ACL_CONFIG, {"accessKey": "operator"})
     lines = audited(logs)
     assert [line["event"] for line in lines] == [
-        "account created", "account changed", "accounts read with their secret keys", "account deleted",
-        "white addresses changed", "administration refused", "account deleted",
-    ]  # fmt: skip
+        "account created",
+        "account changed",
+        "accounts read with their secret keys",
+        "account deleted",
+        "white addresses changed",
+        "administration refused",
+        "account deleted",
+    ]
     assert [line["account"] for line in lines] == ["operator"] * 5 + ["permitted", "operator"]
     assert lines[1]["key"] == "another"
     assert lines[1]["before"] == {"secretKey": "***", "topicPerms": ["A=PUB"]}
@@ -101,9 +110,12 @@ async def test_changes_of_the_configuration_are_noted(tmp_path: Path) -> None:
             await guarded.admin(CODE.UPDATE_BROKER_CONFIG, {}, body)
     (line,) = audited(logs)
     assert line == {
-        "event": "configuration changed", "code": 25, "account": "operator",
-        "before": {"traceOn": "true"}, "after": {"traceOn": "false"},
-    }  # fmt: skip
+        "event": "configuration changed",
+        "code": 25,
+        "account": "operator",
+        "before": {"traceOn": "true"},
+        "after": {"traceOn": "false"},
+    }
 
 
 async def test_changes_of_offsets_and_files_are_noted(tmp_path: Path) -> None:
@@ -122,9 +134,12 @@ async def test_changes_of_offsets_and_files_are_noted(tmp_path: Path) -> None:
                 await guarded.admin(code, {})
     lines = audited(logs)
     assert [line["event"] for line in lines] == [
-        "offsets cloned", "checks of a half message resumed", "expired queues removed",
-        "queues of unused topics removed", "deletion of expired files requested",
-    ]  # fmt: skip
+        "offsets cloned",
+        "checks of a half message resumed",
+        "expired queues removed",
+        "queues of unused topics removed",
+        "deletion of expired files requested",
+    ]
     assert (lines[0]["before"], lines[0]["after"], lines[0]["source"]) == ({}, {"0": 7}, "Buyers")
     assert lines[1]["message_id"] == message_id
 
@@ -157,9 +172,7 @@ async def test_without_access_control_the_address_is_all_that_is_known(tmp_path:
         ("  admin: true", "  admin: true\n  whiteRemoteAddress: 127.0.0.1", "operator (white address)"),
     ],
 )
-async def test_an_address_that_stood_for_a_signature_is_said(
-    tmp_path: Path, old: str, new: str, account: str
-) -> None:
+async def test_an_address_that_stood_for_a_signature_is_said(tmp_path: Path, old: str, new: str, account: str) -> None:
     async with guarded_broker(tmp_path, ACCOUNTS.replace(old, new)) as broker:
         with capture_logs() as logs:
             await Guarded(broker).admin(CODE.UPDATE_AND_CREATE_TOPIC, topic_fields("Orders"))
@@ -183,8 +196,9 @@ def test_differences_of_records_have_the_names_of_the_wire() -> None:
     old = PlainAccessConfig(access_key="key", secret_key="first", default_topic_perm="PUB")
     new = PlainAccessConfig(access_key="key", secret_key="second", default_topic_perm="SUB")
     assert differences(members(old), members(new)) == (
-        {"secretKey": "***", "defaultTopicPerm": "PUB"}, {"secretKey": "***", "defaultTopicPerm": "SUB"},
-    )  # fmt: skip
+        {"secretKey": "***", "defaultTopicPerm": "PUB"},
+        {"secretKey": "***", "defaultTopicPerm": "SUB"},
+    )
     assert differences(None, {"password": "x", "other": ""}) == (None, {"password": "***", "other": ""})
 
 

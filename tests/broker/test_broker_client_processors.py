@@ -72,9 +72,7 @@ class Surroundings:
         self.store = FakeStore()
         self.client = ClientProcessor(
             self.configuration,
-            metadata(
-                clock, topics=self.topics, groups=self.groups, consumers=self.consumers, producers=self.producers
-            ),
+            metadata(clock, topics=self.topics, groups=self.groups, consumers=self.consumers, producers=self.producers),
         )
 
     def beat(self, connection: FakeConnection, **changes: Any) -> None:

@@ -64,7 +64,7 @@ async def test_topics_and_groups_of_the_broker_stand_apart_from_those_of_users(t
         assert "G" not in system
         figures = (await here.data("/"))["figures"]
         assert (figures["topics"], figures["groups"]) == (2, 1)
-        assert 'kind=system' in (await here.get("/groups?kind=system&sort=lag"))[1]
+        assert "kind=system" in (await here.get("/groups?kind=system&sort=lag"))[1]
 
 
 async def test_the_uptime_begins_with_the_broker_not_with_the_first_visitor(

@@ -139,17 +139,22 @@ def test_refusals_do_not_fill_the_log(clock: Clock) -> None:
             refusals.refused("192.0.2.7:4000", 310, "No accessKey is configured")
     assert len(logs) == LINES_PER_SECOND
     assert logs[0] == {
-        "event": "access refused", "log_level": "info", "remote": "192.0.2.7:4000", "code": 310,
+        "event": "access refused",
+        "log_level": "info",
+        "remote": "192.0.2.7:4000",
+        "code": 310,
         "reason": "No accessKey is configured",
-    }  # fmt: skip
+    }
     with capture_logs() as logs:
         for _ in range(2):
             clock.seconds += 1
             refusals.refused("192.0.2.7:4000", 310, "No accessKey is configured")
     events = [(entry["event"], entry.get("not_logged")) for entry in logs]
     assert events == [
-        ("access refused to many requests", 1000 - LINES_PER_SECOND), ("access refused", None), ("access refused", None)
-    ]  # fmt: skip
+        ("access refused to many requests", 1000 - LINES_PER_SECOND),
+        ("access refused", None),
+        ("access refused", None),
+    ]
 
 
 def signed(secret: str) -> RemotingCommand:

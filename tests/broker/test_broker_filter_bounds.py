@@ -37,9 +37,18 @@ def terms(count: int) -> str:
 
 def header(expression: str) -> PullMessageRequestHeader:
     return PullMessageRequestHeader(
-        consumer_group="G", topic="T", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=IN_REQUEST,
-        commit_offset=0, suspend_timeout_millis=0, subscription=expression, sub_version=0, expression_type=SQL92,
-    )  # fmt: skip
+        consumer_group="G",
+        topic="T",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=IN_REQUEST,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=expression,
+        sub_version=0,
+        expression_type=SQL92,
+    )
 
 
 @pytest.fixture

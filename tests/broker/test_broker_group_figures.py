@@ -73,9 +73,15 @@ async def test_a_broker_without_a_group_says_nothing_about_one(tmp_path: Path) -
 
 def test_what_is_not_known_of_a_member_is_shown_as_such() -> None:
     leads = {
-        "dledgerGroup": "G", "dledgerSelfId": "n0", "dledgerRole": "leader", "dledgerLeader": "n0",
-        "dledgerTerm": "3", "dledgerBeginIndex": "0", "dledgerEndIndex": "90", "dledgerCommittedIndex": "88",
-    }  # fmt: skip
+        "dledgerGroup": "G",
+        "dledgerSelfId": "n0",
+        "dledgerRole": "leader",
+        "dledgerLeader": "n0",
+        "dledgerTerm": "3",
+        "dledgerBeginIndex": "0",
+        "dledgerEndIndex": "90",
+        "dledgerCommittedIndex": "88",
+    }
     follows = {**leads, "dledgerSelfId": "n1", "dledgerRole": "follower", "dledgerEndIndex": "80"}
     new = {**follows, "dledgerSelfId": "n2", "dledgerEndIndex": "-1", "dledgerLeader": ""}
     members = {name: f"host:{number}" for number, name in enumerate(("n0", "n1", "n2", "n3", "n4"))}

@@ -45,9 +45,7 @@ class Around:
         }
         return self.client.heartbeat(connection, request(34, body=json.dumps(body).encode()))
 
-    def leave(
-        self, connection: FakeConnection, group: str
-    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
+    def leave(self, connection: FakeConnection, group: str) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         return self.client.unregister(connection, request(35, {"clientID": "c1", "consumerGroup": group}))
 
     async def answer(self, work: RemotingCommand | Coroutine[Any, Any, RemotingCommand]) -> None:

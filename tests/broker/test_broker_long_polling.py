@@ -495,9 +495,7 @@ async def test_a_postponed_pull_is_answered_once_whatever_comes_first(
     await held.lab.store.close()
 
 
-async def test_other_tasks_run_while_many_pulls_end(
-    held: Held, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_other_tasks_run_while_many_pulls_end(held: Held, autojump_clock: trio.testing.MockClock) -> None:
     counts: list[int] = []
 
     async def watch() -> None:

@@ -162,9 +162,11 @@ async def test_the_names_and_labels_are_those_of_rocketmq_5(tmp_path: Path) -> N
     rocketmq5 = recorded("rocketmq-5.3.3.txt")
     without = {  # why: docs/monitoring.md
         "rocketmq_half_messages",
-        "rocketmq_topic_create_execution_time_milliseconds", "rocketmq_delay_message_latency",
-        "rocketmq_consumer_group_create_execution_time_milliseconds", "rocketmq_finish_message_latency_milliseconds",
-    }  # fmt: skip
+        "rocketmq_topic_create_execution_time_milliseconds",
+        "rocketmq_delay_message_latency",
+        "rocketmq_consumer_group_create_execution_time_milliseconds",
+        "rocketmq_finish_message_latency_milliseconds",
+    }
     async with watched(tmp_path) as it:
         await traffic(it.broker)
         ours = await it.scrape()

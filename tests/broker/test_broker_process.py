@@ -17,9 +17,13 @@ def start(home: Path, text: str) -> subprocess.Popen[str]:
     (home / "broker.conf").write_text(text)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(SOURCE)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "triomq.broker", "-c", "broker.conf"], env=environment, cwd=home, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-m", "triomq.broker", "-c", "broker.conf"],
+        env=environment,
+        cwd=home,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert "boot success" in process.stdout.readline()
     return process

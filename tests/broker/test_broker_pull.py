@@ -97,8 +97,7 @@ async def test_a_master_takes_the_offset_that_a_pull_commits(tmp_path: Path, rol
 
 
 async def test_a_slave_takes_no_offsets_from_pulls(tmp_path: Path) -> None:
-    """A slave's table is a copy of its master's: an offset of its own would be overwritten, or would hide a newer one.
-    """
+    """A slave's table is a copy of its master's: an offset of its own would be overwritten, or hide a newer one."""
     async with open_pulls(tmp_path) as pulls:
         configuration = pulls.lab.configuration
         configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)

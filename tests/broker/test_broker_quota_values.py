@@ -50,9 +50,7 @@ def test_no_window_admits_more_than_the_rate_and_the_burst_and_its_last_request(
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.floats(0, 1)), max_size=60), st.integers(1, 50), st.integers(1, 100))
-def test_who_stays_below_rate_and_burst_is_never_refused(
-    steps: list[tuple[int, float]], rate: int, burst: int
-) -> None:
+def test_who_stays_below_rate_and_burst_is_never_refused(steps: list[tuple[int, float]], rate: int, burst: int) -> None:
     bucket = Bucket(rate, burst, 0.0)
     level, now_ms = Fraction(burst), 0  # of a client that counts by itself, exactly
     for wait_ms, share in steps:

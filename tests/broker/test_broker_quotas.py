@@ -327,10 +327,14 @@ async def test_the_end_of_a_transaction_counts_for_nobody(tmp_path: Path) -> Non
         assert half.code == 0
         fields = half.ext_fields or {}
         end = {
-            "producerGroup": "P", "tranStateTableOffset": fields["queueOffset"], "commitOrRollback": 8,
-            "commitLogOffset": int(fields["msgId"][16:], 16), "msgId": "U1", "transactionId": "U1",
+            "producerGroup": "P",
+            "tranStateTableOffset": fields["queueOffset"],
+            "commitOrRollback": 8,
+            "commitLogOffset": int(fields["msgId"][16:], 16),
+            "msgId": "U1",
+            "transactionId": "U1",
             "fromTransactionCheck": "false",
-        }  # fmt: skip
+        }
         assert (await broker.ask(RequestCode.END_TRANSACTION, end)).code == 0
         assert end_of(broker, "T") == 1
 

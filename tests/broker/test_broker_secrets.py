@@ -163,8 +163,13 @@ def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
     assert [answer.code for answer in answers] == [0, 1, 1, 209, 0, 0, 0]
     assert b"traceOn=false" in answers[-1].body
     assert WORD.encode() not in answers[-1].body
-    for text in ("access refused", "an account was not written", "an account was written", "hook always fails",
-                 "configuration changed"):  # fmt: skip
+    for text in (
+        "access refused",
+        "an account was not written",
+        "an account was written",
+        "hook always fails",
+        "configuration changed",
+    ):
         guarded.wait_for(text)
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as peer:
         frame = encode_frame(new_request(code, ext_fields=bad_signature))
@@ -186,9 +191,13 @@ def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
 
 @pytest.mark.parametrize(
     ("option", "text"),
-    [("-p", "brokerName=broker-a"), ("-m", "brokerName=broker-a"), ("--explain", "brokerName=broker-a"),
-     ("--check", "the configuration is valid")],
-)  # fmt: skip
+    [
+        ("-p", "brokerName=broker-a"),
+        ("-m", "brokerName=broker-a"),
+        ("--explain", "brokerName=broker-a"),
+        ("--check", "the configuration is valid"),
+    ],
+)
 def test_no_secret_is_printed(broker: GuardedBroker, option: str, text: str) -> None:
     done = subprocess.run(broker.words(option), env=broker.environment, capture_output=True, text=True, timeout=60)
     assert text in done.stdout + done.stderr

@@ -232,8 +232,7 @@ async def test_a_nameserver_that_never_responds_holds_an_answer_no_longer_than_t
 async def test_a_nameserver_that_restarts_during_a_registration_gets_all_topics(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """If only the topics in flight went to a NameServer that has forgotten the others, the version would look complete.
-    """
+    """If only the topics in flight went to a NameServer that forgot the others, the version would look complete."""
     around = Surroundings(nursery, A)
     await around.registration.start()
     around.nameservers.seconds[A] = lambda: 1.0
@@ -321,8 +320,7 @@ async def test_a_stopped_broker_is_not_brought_back_by_a_registration_under_way(
 async def test_whatever_happens_meanwhile_an_answered_topic_has_a_route(
     nursery: trio.Nursery, autojump_clock: MockClock, seed: int
 ) -> None:
-    """Creations, permission changes, deletions and topics created by use; broken connections; periodic registrations.
-    """
+    """Creations, permission changes, deletions, topics created by use; broken connections; periodic registrations."""
     rng = random.Random(seed)
     around = Surroundings(nursery, A, B, registerBrokerTimeoutMills="6000")
     nameservers = around.nameservers

@@ -402,8 +402,7 @@ async def test_the_check_of_the_real_broker(tmp_path: Path, autojump_clock: trio
 
 
 async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """Half messages that the real broker resolved count as resolved here: with its offsets, no producer is asked again.
-    """
+    """Half messages that the real broker resolved count as resolved here: no producer is asked again."""
     copy_golden_store("1a_clean", tmp_path)
     files = {"mapped_file_size_consume_queue_bytes": 4000, "max_hash_slot_num": 500, "max_index_num": 2000}
     async with open_lab(tmp_path / "store", now_ms=WallClock(1_795_238_500_000), store=files) as lab:

@@ -48,9 +48,13 @@ def daemon(name: str, home: Path, ports: dict[str, int]) -> Iterator[subprocess.
     (home / "daemon.conf").write_text(text)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(SOURCE)}
     process = subprocess.Popen(
-        [sys.executable, "-m", f"triomq.{name}", "-c", "daemon.conf"], env=environment, cwd=home, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-m", f"triomq.{name}", "-c", "daemon.conf"],
+        env=environment,
+        cwd=home,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         assert process.stdout is not None
         assert "boot success" in process.stdout.readline()

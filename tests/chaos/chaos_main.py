@@ -150,8 +150,11 @@ class Run:
         seed = options.seed if options.seed is not None else random.randrange(1 << 30)
         seconds = options.minutes * 60
         faults = draw(seed, tuple(ROLES), NAME_SERVERS, seconds, options.faults)
-        print(f"seed {seed}: {len(faults)} faults in {options.minutes:g} minutes; clients {', '.join(self._argv)}; "
-              f"logs in {self._directory}", flush=True)  # fmt: skip
+        print(
+            f"seed {seed}: {len(faults)} faults in {options.minutes:g} minutes; clients {', '.join(self._argv)}; "
+            f"logs in {self._directory}",
+            flush=True,
+        )
         self._cluster.start()
         self._start_clients()
         self._began = time.monotonic()
@@ -273,8 +276,10 @@ class Run:
         print(f"{minutes:.1f} minutes, {sum(self._done.values())} faults ({faults}), {total} messages acknowledged")
         for sender in self._senders:
             statuses = ", ".join(f"{count} {name}" for name, count in sorted(sender.statuses.items()))
-            print(f"  {sender.kind}: {statuses}; {sender.failed} commands failed, {sender.replaced} processes replaced"
-                  f"{'; last: ' + sender.last_error[:200] if sender.last_error else ''}")  # fmt: skip
+            print(
+                f"  {sender.kind}: {statuses}; {sender.failed} commands failed, {sender.replaced} processes replaced"
+                f"{'; last: ' + sender.last_error[:200] if sender.last_error else ''}"
+            )
         for each in self._receivers:
             got = sum(numbers.count for numbers in each.received.values())
             print(f"  group {each.kind}: {got} messages, {each.copies} again, {each.replaced} consumers replaced")

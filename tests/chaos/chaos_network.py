@@ -115,4 +115,3 @@ def mount_memory(directory: Path, size_bytes: int) -> None:
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(directory)], check=True, timeout=30
     )
-

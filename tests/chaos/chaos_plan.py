@@ -60,9 +60,7 @@ def draw(
             del first[:1]
 
 
-def _fault(
-    choose: random.Random, kind: str, at: float, brokers: Sequence[str], name_servers: Sequence[str]
-) -> Fault:
+def _fault(choose: random.Random, kind: str, at: float, brokers: Sequence[str], name_servers: Sequence[str]) -> Fault:
     members = [*brokers, *(() if kind == "disk" else name_servers)]
     member = choose.choice(members)
     seconds = choose.uniform(*SECONDS[kind])

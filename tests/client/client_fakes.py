@@ -1,5 +1,4 @@
-"""A cluster without sockets: the servers of the remoting client, scripted and recording, for tests under a mock clock.
-"""
+"""A cluster without sockets, for tests under a mock clock: the remoting client's servers, scripted and recording."""
 
 from __future__ import annotations
 

@@ -313,9 +313,7 @@ async def test_a_command_that_is_stopped_finishes_what_it_has_in_hand(
 ) -> None:
     topic, group = fresh(), fresh("G")
     settings = {"name_server": triomq.name_server, "topic": topic, "group": group}
-    (tmp_path / "shop.py").write_text(
-        PROGRAM.format(**settings, backend=backend, backend_import=f"import {backend}")
-    )
+    (tmp_path / "shop.py").write_text(PROGRAM.format(**settings, backend=backend, backend_import=f"import {backend}"))
     async with Producer(fresh("P"), name_server=triomq.name_server) as producer:
         await producer.send(Message(topic, b"1"), sharding_key="one queue")
         with running(tmp_path, "shop:app") as process:

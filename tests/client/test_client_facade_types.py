@@ -22,8 +22,15 @@ OF_THE_MEMBER = {
     name for base in (ConsumerMember, GroupConsumer) for name in vars(base) if name not in ("subscribe", "unsubscribe")
 }
 NOT_FOR_APPLICATIONS = OF_THE_MEMBER | {
-    "check_transaction", "client", "consumed", "offset_illegal", "make_known", "receive_within", "take", "wait_settled",
-}  # fmt: skip
+    "check_transaction",
+    "client",
+    "consumed",
+    "offset_illegal",
+    "make_known",
+    "receive_within",
+    "take",
+    "wait_settled",
+}
 
 
 def public_methods(core: type) -> list[str]:

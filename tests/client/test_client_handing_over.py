@@ -42,9 +42,7 @@ def updates(cluster: FakeCluster) -> list[tuple[float, int]]:
 
 
 def consumer(model_group: str = "G") -> PushConsumer:
-    made = PushConsumer(
-        model_group, name_server=NAME_SERVER, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    )
+    made = PushConsumer(model_group, name_server=NAME_SERVER, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     made.subscribe("T")
     return made
 

@@ -79,9 +79,7 @@ def test_a_torn_file_is_replaced_by_the_one_before(tmp_path: Path) -> None:
         assert file.damage is not None and file.damage.startswith(str(file.path))
 
 
-async def test_a_consumer_warns_of_a_damaged_file_by_its_name(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_consumer_warns_of_a_damaged_file_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = LocalOffsetFile(tmp_path, "10.0.0.1@me", "group")
     file.save({Q0: 1})
     file.save({Q0: 2})

@@ -19,6 +19,7 @@ from triomq.client.facades.portal_call import PortalCall
 
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
 
+
 @pytest.mark.parametrize("module", [aio, blocking])
 def test_a_call_sees_the_context_variables_of_its_own_caller(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     """The portal's tasks make many calls each."""

@@ -40,15 +40,21 @@ def test_subscribe_wherever_one_may_read() -> None:
     got = subscribe_queues("T", data)
     assert got == sorted(got)
     assert [(queue.broker_name, queue.queue_id) for queue in got] == [
-        ("b-a", 0), ("b-a", 1), ("b-b", 0), ("b-b", 1), ("b-c", 0)
-    ]  # fmt: skip
+        ("b-a", 0),
+        ("b-a", 1),
+        ("b-b", 0),
+        ("b-b", 1),
+        ("b-c", 0),
+    ]
 
 
 def test_an_order_configuration_fixes_the_queues_even_of_absent_brokers() -> None:
     data = route(A, order="b-z:2;b-a:1")
     assert [(queue.broker_name, queue.queue_id) for queue in publish_queues("T", data)] == [
-        ("b-z", 0), ("b-z", 1), ("b-a", 0)
-    ]  # fmt: skip
+        ("b-z", 0),
+        ("b-z", 1),
+        ("b-a", 0),
+    ]
 
 
 @pytest.mark.parametrize("conf", ["b-a", "b-a:x", "b-a:-1", ":1:"])

@@ -57,9 +57,14 @@ def apache_acl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     namesrv = Daemon(str(script), "namesrv", str(directory / "ns"), name_server.rpartition(":")[2])
     try:
         broker = Daemon(
-            str(script), "broker", str(directory / "b"), str(port), name_server, "aclEnable=true",
+            str(script),
+            "broker",
+            str(directory / "b"),
+            str(port),
+            name_server,
+            "aclEnable=true",
             environment=environment,
-        )  # fmt: skip
+        )
         try:
             yield Cluster(name_server, f"127.0.0.1:{port}")
         finally:

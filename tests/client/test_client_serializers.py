@@ -184,6 +184,9 @@ def test_optional_packages_are_loaded_when_asked_for() -> None:
     source = Path(avro.__file__).resolve().parents[2] / "src"
     done = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(source)!r}); {program}"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout == "[]\n"

@@ -135,9 +135,7 @@ async def test_each_loop_settles_its_own_messages_alone(cluster: FakeCluster, au
     assert offset(cluster) == COUNT
 
 
-async def test_a_thread_acknowledges_what_a_trio_task_received(
-    cluster: FakeCluster, autojump_clock: MockClock
-) -> None:
+async def test_a_thread_acknowledges_what_a_trio_task_received(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     async with triomq.PushConsumer("G", **OPTIONS) as consumer:
         consumer.subscribe("T")
         for _ in range(COUNT):

@@ -231,9 +231,13 @@ async def test_a_broadcast_poll_drops_wrong_bodies(
 ) -> None:
     fakes.broker.store("T", 0, b"x", b"1")
     async with LitePullConsumer(
-        "G", name_server=NAME_SERVER, serializer=Json(int), consume_from=FIRST, model=MessageModel.BROADCASTING,
+        "G",
+        name_server=NAME_SERVER,
+        serializer=Json(int),
+        consume_from=FIRST,
+        model=MessageModel.BROADCASTING,
         offset_directory=tmp_path,
-    ) as poller:  # fmt: skip
+    ) as poller:
         poller.subscribe("T")
         assert [message.value for message in await poller.poll()] == [1]
     assert letters(fakes) == []

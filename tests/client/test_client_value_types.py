@@ -218,17 +218,36 @@ def test_a_type_that_a_serializer_cannot_read_is_refused_at_once(make: Any) -> N
 @pytest.mark.parametrize(
     ("kind", "wanted", "is_one"),
     [
-        (Order, Order, True), (Express, Order, True), (Order, Express, False), (Order, Payment, False),
-        (Order, Order | None, True), (Order | None, Order, False), (Order, int | Payment, False),
-        (int, float, True), (float, int, False), (bool, int, True), (Number, int, True), (str, Number, False),
-        (list[int], list[int], True), (list[int], list[str], False), (list[int], Sequence[int], True),
-        (dict[str, int], Mapping[str, int], True), (dict[str, int], list[int], False), (Row, Row, True),
-        (Row, OtherRow, False), (Row, dict[str, int], True), (Annotated[int, msgspec.Meta(gt=0)], int, True),
-        (str, Annotated[int, msgspec.Meta(gt=0)], False), (Any, Order, True), (Order, Any, True), (Order, object, True),
-        (Order, Sized, True), (None, Order, False),
+        (Order, Order, True),
+        (Express, Order, True),
+        (Order, Express, False),
+        (Order, Payment, False),
+        (Order, Order | None, True),
+        (Order | None, Order, False),
+        (Order, int | Payment, False),
+        (int, float, True),
+        (float, int, False),
+        (bool, int, True),
+        (Number, int, True),
+        (str, Number, False),
+        (list[int], list[int], True),
+        (list[int], list[str], False),
+        (list[int], Sequence[int], True),
+        (dict[str, int], Mapping[str, int], True),
+        (dict[str, int], list[int], False),
+        (Row, Row, True),
+        (Row, OtherRow, False),
+        (Row, dict[str, int], True),
+        (Annotated[int, msgspec.Meta(gt=0)], int, True),
+        (str, Annotated[int, msgspec.Meta(gt=0)], False),
+        (Any, Order, True),
+        (Order, Any, True),
+        (Order, object, True),
+        (Order, Sized, True),
+        (None, Order, False),
         (list[V], list[int], True),  # type: ignore[valid-type]
     ],
-)  # fmt: skip
+)
 def test_a_type_fits_unless_it_certainly_does_not(kind: Any, wanted: Any, is_one: bool) -> None:
     assert fits(kind, wanted) is is_one
 

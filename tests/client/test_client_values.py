@@ -170,9 +170,7 @@ def samples_of(kind: Any) -> list[Any]:
 
 def test_every_public_class_is_a_value_or_lives_in_one_process() -> None:
     of_no_kind = [
-        name
-        for name, kind in public().items()
-        if kind not in LIVE and kind not in INTERFACES and not samples_of(kind)
+        name for name, kind in public().items() if kind not in LIVE and kind not in INTERFACES and not samples_of(kind)
     ]
     assert not of_no_kind, f"list these in {Path(__file__).name}"
 

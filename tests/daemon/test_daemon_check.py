@@ -20,8 +20,10 @@ def check(home: Path, program: str, text: str, *options: str) -> subprocess.Comp
     return subprocess.run(
         [sys.executable, "-m", f"triomq.{program}", "-c", str(path), "--check", *options],
         env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(SOURCE)},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("program", ["broker", "namesrv"])

@@ -84,7 +84,10 @@ sys.exit(code)
 
 def test_a_stop_is_not_interrupted_by_further_signals() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ASKED_AGAIN], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", ASKED_AGAIN],
+        capture_output=True,
+        text=True,
+        timeout=60,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
     )
     printed = [line for line in done.stdout.splitlines() if "[info" not in line]
@@ -154,9 +157,7 @@ def test_a_serve_that_ends_by_itself_ends_the_process() -> None:
         (ZeroDivisionError("oops"), ExitCode.FAILED, "mqtest: failed: ZeroDivisionError: oops; see the.log\n"),
     ],
 )
-def test_an_error_is_one_line(
-    error: Exception, code: ExitCode, line: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_is_one_line(error: Exception, code: ExitCode, line: str, capfd: pytest.CaptureFixture[str]) -> None:
     async def serve(*, task_status: trio.TaskStatus[str]) -> None:
         async with trio.open_nursery():
             raise error

@@ -49,8 +49,10 @@ def recording_python(tmp_path: Path) -> tuple[str, Path]:
     for name in ("python3.15", "python3.14", "python3.13", "python3.12", "python3.11", "python3", "python"):
         tool = tools / name
         # The first call, which checks whether this Python can create environments, succeeds.
-        tool.write_text(f'#!/bin/sh\n[ "$1" = -c ] && {{ [ "${{0##*/}}" = python3.11 ]; exit; }}\n'
-                        f'[ "$1" = --version ] && exit\necho "$@" >>"{record}"\nexit 1\n')
+        tool.write_text(
+            f'#!/bin/sh\n[ "$1" = -c ] && {{ [ "${{0##*/}}" = python3.11 ]; exit; }}\n'
+            f'[ "$1" = --version ] && exit\necho "$@" >>"{record}"\nexit 1\n'
+        )
         tool.chmod(0o755)
     record.write_text("")
     return f"{tools}:{os.environ['PATH']}", record
@@ -82,8 +84,14 @@ def test_an_environment_that_another_account_may_not_enter_is_left_as_it_is(proj
         shared.chmod(0o777)
         venv.chmod(0o700)
         done = subprocess.run(
-            [str(shared / "bin" / "mqbroker"), "-h"], env={"PATH": os.environ["PATH"]}, user=65534, group=65534,
-            extra_groups=[], capture_output=True, text=True, timeout=60,
+            [str(shared / "bin" / "mqbroker"), "-h"],
+            env={"PATH": os.environ["PATH"]},
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 1
         assert "cannot be executed by this account" in done.stderr

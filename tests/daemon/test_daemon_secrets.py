@@ -19,8 +19,14 @@ from triomq.remoting.tls import TlsSettings
 from triomq.store.config import StoreSettings
 
 RECORDS = (
-    BrokerSettings, StoreSettings, ServerSettings, ClientSettings, NamesrvSettings, TlsSettings, HaTlsSettings,
-)  # fmt: skip
+    BrokerSettings,
+    StoreSettings,
+    ServerSettings,
+    ClientSettings,
+    NamesrvSettings,
+    TlsSettings,
+    HaTlsSettings,
+)
 
 
 def test_every_key_that_is_a_secret_has_a_file_and_a_variable() -> None:

@@ -58,9 +58,7 @@ def test_nothing_runs(signalled: list[tuple[int, int]], capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "No mqnamesrv running.\n"
 
 
-def test_help_goes_to_standard_output(
-    signalled: list[tuple[int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_goes_to_standard_output(signalled: list[tuple[int, int]], capsys: pytest.CaptureFixture[str]) -> None:
     assert shutdown.main(["-h"]) == 0
     assert capsys.readouterr().out == shutdown.HELP + "\n"
     assert signalled == []

@@ -84,13 +84,18 @@ def test_a_socket_that_is_gone_does_no_harm(tmp_path: Path) -> None:
 def test_a_daemon_tells_systemd_about_its_life(tmp_path: Path, listener: socket.socket) -> None:
     (tmp_path / "a.conf").write_text("listenPort=0\n")
     environment = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(SOURCE),
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(SOURCE),
         "NOTIFY_SOCKET": listener.getsockname(),
-    }  # fmt: skip
+    }
     process = subprocess.Popen(
-        [sys.executable, "-m", "triomq.namesrv", "-c", "a.conf"], env=environment, cwd=tmp_path,
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "triomq.namesrv", "-c", "a.conf"],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert listener.recv(4096).decode() == "READY=1\nSTATUS=The Name Server boot success. serializeType=JSON"
         process.send_signal(signal.SIGHUP)

@@ -166,11 +166,17 @@ def test_sessions_and_failures_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("host", "is_good"),
     [
-        ("localhost:8080", True), ("127.0.0.1", True), ("[::1]:80", True), ("10.1.2.3:80", True),
+        ("localhost:8080", True),
+        ("127.0.0.1", True),
+        ("[::1]:80", True),
+        ("10.1.2.3:80", True),
         ("MQ.example:80", True),
-        ("mq.example.", True), ("evil.example", False), ("", False), ("mq.example.evil.example", False),
+        ("mq.example.", True),
+        ("evil.example", False),
+        ("", False),
+        ("mq.example.evil.example", False),
     ],
-)  # fmt: skip
+)
 def test_only_own_names_are_hosts(host: str, is_good: bool) -> None:
     assert host_judge("mq.example, other.example")(host) is is_good
 

@@ -132,5 +132,10 @@ class Lab:
 def entry(index: int, term: int, text: bytes | None = None, pos: int | None = None) -> Entry:
     content = body(index) if text is None else text
     size = len(content) + bodies.ENTRY_HEADER_BYTES
-    return Entry(body=content, index=index, pos=sum(len(body(at)) + 48 for at in range(index)) if pos is None else pos,
-                 size=size, term=term)
+    return Entry(
+        body=content,
+        index=index,
+        pos=sum(len(body(at)) + 48 for at in range(index)) if pos is None else pos,
+        size=size,
+        term=term,
+    )

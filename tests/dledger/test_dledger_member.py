@@ -370,7 +370,7 @@ def test_calls_arrive_in_their_order_and_an_answer_that_comes_late_is_none(tmp_p
             await trio.sleep(2)
             for at, name in enumerate(names):
                 calls.send(Send(100 + at, "n1", MetadataRequest(local_id=f"again {name}")), nursery)
-        assert arrived[len(names):] == [f"again {name}" for name in names]
+        assert arrived[len(names) :] == [f"again {name}" for name in names]
         assert sorted(call for call, _ in answers) == [*range(22), *range(100, 122)]
         assert [call for call, found in answers if found is None] == [1]
         connection, request = kept[0]

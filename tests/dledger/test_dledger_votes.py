@@ -174,9 +174,7 @@ def test_a_candidate_steps_up_to_a_larger_term() -> None:
     lab = Lab()
     lab.turn(1000)
     lab.answer(lab.calls(MetadataRequest, "n1")[0], MetadataResponse(group=GROUP))
-    lab.answer(
-        lab.calls(VoteRequest, "n1")[0], VoteResponse(vote_result=codes.REJECT_EXPIRED_VOTE_TERM, term=8)
-    )
+    lab.answer(lab.calls(VoteRequest, "n1")[0], VoteResponse(vote_result=codes.REJECT_EXPIRED_VOTE_TERM, term=8))
     assert (lab.member.term, lab.member.role) == (8, Role.CANDIDATE)
 
 

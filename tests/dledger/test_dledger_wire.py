@@ -57,8 +57,13 @@ def test_derived_members_of_a_push_are_those_that_rocketmq_derives() -> None:
             continue
         push = PushRequest.decode(body_of(frame))
         made = bodies.push_request(
-            push.type, group=str(push.group), leader=str(push.leader_id), follower=str(push.remote_id),
-            term=push.term, committed=push.commit_index, entries=push.entries,
+            push.type,
+            group=str(push.group),
+            leader=str(push.leader_id),
+            follower=str(push.remote_id),
+            term=push.term,
+            committed=push.commit_index,
+            entries=push.entries,
         )
         is_single_batch = push.batch and len(push.entries) == 1  # we send one entry without a batch
         assert made == push or is_single_batch, frame["seq"]
@@ -88,8 +93,11 @@ def answer_of(seq: int) -> bytes:
     found = next(
         frame
         for frame in frames
-        if frame["seq"] > seq and frame["type"] == "response" and frame["to"] == asked["from"]
-        and frame["header"]["opaque"] == asked["header"]["opaque"] and frame["from"] == asked["to"]
+        if frame["seq"] > seq
+        and frame["type"] == "response"
+        and frame["to"] == asked["from"]
+        and frame["header"]["opaque"] == asked["header"]["opaque"]
+        and frame["from"] == asked["to"]
     )
     return body_of(found)
 

@@ -52,8 +52,7 @@ class Mutator:
 
 
 class Coverage:
-    """The code that inputs have reached so far. `hits` has one byte per basic block, set when it runs and cleared here.
-    """
+    """The code that inputs have reached so far. `hits`: one byte per basic block, set when it runs, cleared here."""
 
     def __init__(self, hits: bytearray | memoryview) -> None:
         self._hits = hits

@@ -208,8 +208,7 @@ def totals(lines: Iterable[str]) -> list[str]:
 
 
 class LastInput:
-    """The input under test, in a file that survives a crash of this process (truncated to its size after an exception).
-    """
+    """The input under test, in a file that survives a crash of this process (truncated to size after an exception)."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)

@@ -131,8 +131,7 @@ class Recorded:
 
     @property
     def request_code(self) -> int | None:
-        """Return the request code of a request, or of the request that a response belongs to; None for an unknown code.
-        """
+        """Return the code of a request, or of the request that a response belongs to; None for an unknown code."""
         name = self.facts["answers"] if self.command.is_response else self.facts["code_name"]
         return RequestCode[name] if name in RequestCode.__members__ else None
 

@@ -122,9 +122,18 @@ def test_the_table_holds_no_more_than_its_size() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(b"Big", b""), (b"", b"x"), (b"a b", b""), (b"a\r", b""), (b"a", b"x\ny"), (b"a", b"\0"), (b"a", b" x"),
-     (b"a", b"x\t"), (b"a:b", b"")],
-)  # fmt: skip
+    [
+        (b"Big", b""),
+        (b"", b"x"),
+        (b"a b", b""),
+        (b"a\r", b""),
+        (b"a", b"x\ny"),
+        (b"a", b"\0"),
+        (b"a", b" x"),
+        (b"a", b"x\t"),
+        (b"a:b", b""),
+    ],
+)
 def test_a_field_that_http_forbids_is_marked_and_takes_its_place_in_the_table(name: bytes, value: bytes) -> None:
     encoder, decoder = Encoder(), HeaderDecoder()
     block: list[Field] = [(b"x-a", b"1"), (name, value), (b"x-b", b"2")]

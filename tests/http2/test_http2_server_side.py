@@ -386,16 +386,20 @@ CONNECTION_FAULTS = {
     "a continuation of nothing": (HELLO + encode_frame(frames.CONTINUATION, 4, 1), ErrorCode.PROTOCOL_ERROR),
     "a frame in a header block": (HELLO + headers(1, flags=0) + data(1), ErrorCode.PROTOCOL_ERROR),
     "another continuation": (
-        HELLO + headers(1, flags=0) + encode_frame(frames.CONTINUATION, 4, 3), ErrorCode.PROTOCOL_ERROR
+        HELLO + headers(1, flags=0) + encode_frame(frames.CONTINUATION, 4, 3),
+        ErrorCode.PROTOCOL_ERROR,
     ),
     "headers shorter than their padding": (
-        HELLO + encode_frame(frames.HEADERS, PADDED | END_HEADERS, 1, b"\x05abc"), ErrorCode.PROTOCOL_ERROR
+        HELLO + encode_frame(frames.HEADERS, PADDED | END_HEADERS, 1, b"\x05abc"),
+        ErrorCode.PROTOCOL_ERROR,
     ),
     "headers shorter than their priority": (
-        HELLO + encode_frame(frames.HEADERS, 0x24, 1, b"1234"), ErrorCode.FRAME_SIZE_ERROR
+        HELLO + encode_frame(frames.HEADERS, 0x24, 1, b"1234"),
+        ErrorCode.FRAME_SIZE_ERROR,
     ),
     "a block that cannot be decoded": (
-        HELLO + encode_frame(frames.HEADERS, END_HEADERS, 1, b"\x80"), ErrorCode.COMPRESSION_ERROR
+        HELLO + encode_frame(frames.HEADERS, END_HEADERS, 1, b"\x80"),
+        ErrorCode.COMPRESSION_ERROR,
     ),
     "a short ping": (HELLO + encode_frame(frames.PING, 0, 0, b"1"), ErrorCode.FRAME_SIZE_ERROR),
     "a ping in a stream": (HELLO + encode_frame(frames.PING, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
@@ -406,7 +410,8 @@ CONNECTION_FAULTS = {
     "settings in a stream": (HELLO + encode_frame(frames.SETTINGS, 0, 1), ErrorCode.PROTOCOL_ERROR),
     "half settings": (HELLO + encode_frame(frames.SETTINGS, 0, 0, b"123"), ErrorCode.FRAME_SIZE_ERROR),
     "settings acknowledged with bytes": (
-        HELLO + encode_frame(frames.SETTINGS, ACK, 0, bytes(6)), ErrorCode.FRAME_SIZE_ERROR
+        HELLO + encode_frame(frames.SETTINGS, ACK, 0, bytes(6)),
+        ErrorCode.FRAME_SIZE_ERROR,
     ),
     "a push setting": (HELLO + settings(push=2), ErrorCode.PROTOCOL_ERROR),
     "a long initial window": (HELLO + settings(window=2**31), ErrorCode.FLOW_CONTROL_ERROR),

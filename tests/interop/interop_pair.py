@@ -124,8 +124,7 @@ class End:
         self.pushed: list[Reply] = []
 
     def _receive(self, timeout_seconds: float) -> Reply | None:
-        """Return the next frame, None if none arrives in time. Raises AssertionError if the peer closed the connection.
-        """
+        """Return the next frame, None if none arrives in time. Raises AssertionError if the peer closed."""
         self.wire.socket.settimeout(timeout_seconds)
         try:
             length = self.wire._exactly(4)

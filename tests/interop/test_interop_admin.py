@@ -147,11 +147,18 @@ def names(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     ours(shop, "updateTopic", "-t", aside, "-r", "1", "-w", "1", "-c", CLUSTER_NAME)
     [sent] = json.loads(ours(shop, "sendMessage", "-t", aside, "-p", "x", "-m", "true", "--output", "json").stdout)
     return {
-        "aside": aside, "traced": sent["msgId"],
-        "t": shop.topic, "g": shop.group, "b": shop.cluster.broker_address, "name": BROKER_NAME,
-        "cluster": CLUSTER_NAME, "i": offset_id, "u": shop.sent[0]["msg_id"], "c": listed[1].split()[0],
+        "aside": aside,
+        "traced": sent["msgId"],
+        "t": shop.topic,
+        "g": shop.group,
+        "b": shop.cluster.broker_address,
+        "name": BROKER_NAME,
+        "cluster": CLUSTER_NAME,
+        "i": offset_id,
+        "u": shop.sent[0]["msg_id"],
+        "c": listed[1].split()[0],
         "d": str(tmp_path_factory.mktemp("export")),
-    }  # fmt: skip
+    }
 
 
 def ours(shop: Shop, *words: str) -> subprocess.CompletedProcess[str]:
@@ -205,9 +212,11 @@ def test_both_measure_round_trips_again_and_again(shop: Shop, names: dict[str, s
     row = rf"^{CLUSTER_NAME} +{BROKER_NAME} +[\d.]+ +2 +0"
     theirs = shop.admin.run_until(row, *line.split()).splitlines()
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "triomq.admin", *line.split()], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-P", "-m", "triomq.admin", *line.split()],
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdout is not None
         mine = [process.stdout.readline().rstrip("\n") for _ in theirs]
         process.send_signal(signal.SIGINT)
@@ -229,10 +238,16 @@ def test_both_monitor_groups_without_a_word_on_standard_output(
         assert ours(shop, *words.split()).returncode == 0
     line = f"startMonitoring -n {shop.cluster.namesrv_address}"
     found = tmp_path / "found"
-    with found.open("w") as stderr, subprocess.Popen(
-        [sys.executable, "-P", "-m", "triomq.admin", *line.split()], stdout=subprocess.PIPE, stderr=stderr, text=True,
-        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
-    ) as process:  # fmt: skip
+    with (
+        found.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "triomq.admin", *line.split()],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+        ) as process,
+    ):
         try:
             wait_until(
                 lambda: re.search(rf"group {behind}: \d+ messages behind", found.read_text()), 30, "the group is seen"

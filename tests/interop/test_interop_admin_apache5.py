@@ -66,8 +66,14 @@ def test_both_tools_print_the_same_on_a_broker_of_version_5(
     assert ours_at(fifth, "offsets", "import", str(tmp_path / "offsets"), "--yes").returncode == 0
     by_offset = ours_at(fifth, "queryMsgByOffset", "-t", "Fifth", "-b", BROKER_NAME, "-i", "0", "-o", "0").stdout
     [offset_id] = re.findall(r"OffsetID: +(\w+)", by_offset)
-    names = {"b": fifth.broker_address, "name": BROKER_NAME, "cluster": CLUSTER_NAME, "i": offset_id,
-             "u": sent["msgId"], "d": str(tmp_path)}  # fmt: skip
+    names = {
+        "b": fifth.broker_address,
+        "name": BROKER_NAME,
+        "cluster": CLUSTER_NAME,
+        "i": offset_id,
+        "u": sent["msgId"],
+        "d": str(tmp_path),
+    }
     differences = []
     for text in LINES:
         words = text.format(**names).split()
@@ -82,11 +88,20 @@ def test_both_tools_print_the_same_on_a_broker_of_version_5(
 
 def test_our_verbs_work_on_a_broker_of_version_5(fifth: Cluster, tmp_path: Path) -> None:
     for words in (
-        "health", "lag", "send Fifth again", "tail Fifth", "offsets reset fifth_group Fifth --to first --yes",
-        "offsets show fifth_group", "top --once -i 0.1", "config get brokerName", "bench latency --count 5",
-        f"backup {tmp_path}/m --messages Fifth", f"backup {tmp_path}/b", f"restore {tmp_path}/b --yes --dry-run",
+        "health",
+        "lag",
+        "send Fifth again",
+        "tail Fifth",
+        "offsets reset fifth_group Fifth --to first --yes",
+        "offsets show fifth_group",
+        "top --once -i 0.1",
+        "config get brokerName",
+        "bench latency --count 5",
+        f"backup {tmp_path}/m --messages Fifth",
+        f"backup {tmp_path}/b",
+        f"restore {tmp_path}/b --yes --dry-run",
         "message {msgId}",
-    ):  # fmt: skip
+    ):
         if "{msgId}" in words:
             [sent, *_] = json.loads(ours_at(fifth, "tail", "Fifth", "--output", "json").stdout)
             words = words.format(**sent)

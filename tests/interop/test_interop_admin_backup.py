@@ -50,13 +50,26 @@ def fill() -> None:
         ["updateSubGroup", "-c", CLUSTER_NAME, "-g", "shipping"],
         ["updateKvConfig", "-s", "own", "-k", "colour", "-v", "red;blue"],
         ["updateOrderConf", "-t", "Reports", "-m", "put", "-v", "broker-a:1"],
-        ["updateAclConfig", "-c", CLUSTER_NAME, "-a", "billing-app", "-s", "billings-secret", "-i", "DENY",
-         "-t", "Orders=SUB,Reports=PUB|SUB", "-g", "billing=SUB"],
+        [
+            "updateAclConfig",
+            "-c",
+            CLUSTER_NAME,
+            "-a",
+            "billing-app",
+            "-s",
+            "billings-secret",
+            "-i",
+            "DENY",
+            "-t",
+            "Orders=SUB,Reports=PUB|SUB",
+            "-g",
+            "billing=SUB",
+        ],
         ["send", "Orders", "first", "-b", "broker-a", "-q", "0", "-k", "k1", "--tag", "new", "-p", "a=b", "-c", "5"],
         ["send", "Orders", "second", "-b", "broker-a", "-q", "1", "-c", "2"],
         ["offsets", "reset", "billing", "Orders", "--to", "3", "--yes"],
         ["offsets", "reset", "shipping", "Orders", "--to", "first", "--yes"],
-    ):  # fmt: skip
+    ):
         assert main(words) == 0, words
 
 

@@ -29,10 +29,14 @@ def start(home: Path, port: int) -> subprocess.Popen[str]:
     )
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(SOURCE)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "triomq.broker", "-c", "broker.conf"], env=environment, cwd=home, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        [sys.executable, "-m", "triomq.broker", "-c", "broker.conf"],
+        env=environment,
+        cwd=home,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS)),
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     assert "boot success" in process.stdout.readline()
     return process
@@ -41,9 +45,16 @@ def start(home: Path, port: int) -> subprocess.Popen[str]:
 def send(peer: wire.Wire, number: int) -> int:
     """Send a message whose body is 1,000 times its number; return the response's code."""
     fields = {
-        "producerGroup": "P", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "sysFlag": 0, "flag": 0,
-        "bornTimestamp": 1, "properties": "", "reconsumeTimes": 0, **TOPIC,
-    }  # fmt: skip
+        "producerGroup": "P",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 4,
+        "sysFlag": 0,
+        "flag": 0,
+        "bornTimestamp": 1,
+        "properties": "",
+        "reconsumeTimes": 0,
+        **TOPIC,
+    }
     return peer.call(SEND_MESSAGE, fields, f"{number:04d}".encode() * 1000).code
 
 

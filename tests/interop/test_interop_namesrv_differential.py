@@ -164,8 +164,10 @@ def test_keys_and_configuration(addresses: tuple[str, str]) -> None:
         link.call("route, order", 105, {"topic": "Ordered"})
         both = link.ask(319)
         assert both is not None
-        ours, theirs = (dict(line.split("=", 1) for line in reply.body.decode().splitlines() if "=" in line)
-                        for reply in (both.ours, both.theirs))  # fmt: skip
+        ours, theirs = (
+            dict(line.split("=", 1) for line in reply.body.decode().splitlines() if "=" in line)
+            for reply in (both.ours, both.theirs)
+        )
         assert theirs.keys() <= ours.keys()
         assert ours["orderMessageEnable"] == theirs["orderMessageEnable"] == "true"
 

@@ -81,16 +81,35 @@ class SharedStore:
     def prepare(self) -> None:
         for topic, queues in QUEUES.items():
             self.cluster.create_topic(topic, queues, numbered=False)
-        group = {"groupName": GROUP, "consumeEnable": True, "consumeFromMinEnable": True, "retryQueueNums": 2,
-                 "retryMaxTimes": 7, "brokerId": 0, "whichBrokerWhenConsumeSlowly": 1}  # fmt: skip
+        group = {
+            "groupName": GROUP,
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "retryQueueNums": 2,
+            "retryMaxTimes": 7,
+            "brokerId": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+        }
         self.ask(CREATE_GROUP, {}, json.dumps(group).encode())
 
     def send(self, topic: str, queue_id: int, body: bytes, more: str = "", **changes: Any) -> tuple[str, wire.Answer]:
         key = f"U{next(self.numbers):06d}"
         text = f"UNIQ_KEY\x01{key}\x02KEYS\x01k{key} shared\x02TAGS\x01t{queue_id}{more}"
-        fields = {"producerGroup": "P", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
-                  "queueId": queue_id, "sysFlag": 0, "bornTimestamp": 1_700_000_000_000, "flag": 5, "properties": text,
-                  "reconsumeTimes": 0, "unitMode": "false", "batch": "false", **changes}  # fmt: skip
+        fields = {
+            "producerGroup": "P",
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": queue_id,
+            "sysFlag": 0,
+            "bornTimestamp": 1_700_000_000_000,
+            "flag": 5,
+            "properties": text,
+            "reconsumeTimes": 0,
+            "unitMode": "false",
+            "batch": "false",
+            **changes,
+        }
         answer = self.ask(SEND, fields, body)
         self.sent[key] = body
         return key, answer
@@ -111,9 +130,15 @@ class SharedStore:
         half = "\x02TRAN_MSG\x01true\x02PGROUP\x01P"
         self.send("Beta", 0, b"open", half, sysFlag=4)
         _, answer = self.send("Beta", 1, b"committed", half, sysFlag=4)
-        fields = {"producerGroup": "P", "tranStateTableOffset": answer.fields["queueOffset"],
-                  "commitLogOffset": int(answer.fields["msgId"][16:], 16), "commitOrRollback": COMMIT,
-                  "fromTransactionCheck": "false", "msgId": "x", "transactionId": "x"}  # fmt: skip
+        fields = {
+            "producerGroup": "P",
+            "tranStateTableOffset": answer.fields["queueOffset"],
+            "commitLogOffset": int(answer.fields["msgId"][16:], 16),
+            "commitOrRollback": COMMIT,
+            "fromTransactionCheck": "false",
+            "msgId": "x",
+            "transactionId": "x",
+        }
         self.ask(END_TRANSACTION, fields)
         for topic in ("Alpha", "Beta"):
             for queue_id in range(QUEUES[topic]):
@@ -142,9 +167,19 @@ class SharedStore:
         found: list[bytes] = []
         offset, end = self.number(MIN_OFFSET, topic, queue_id), self.number(MAX_OFFSET, topic, queue_id)
         while offset < end:
-            fields = {"consumerGroup": GROUP, "topic": topic, "queueId": queue_id, "queueOffset": offset,
-                      "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
-                      "subscription": "*", "subVersion": 1, "expressionType": "TAG"}  # fmt: skip
+            fields = {
+                "consumerGroup": GROUP,
+                "topic": topic,
+                "queueId": queue_id,
+                "queueOffset": offset,
+                "maxMsgNums": 32,
+                "sysFlag": 4,
+                "commitOffset": 0,
+                "suspendTimeoutMillis": 0,
+                "subscription": "*",
+                "subVersion": 1,
+                "expressionType": "TAG",
+            }
             answer = self.ask(PULL, fields)
             found += split_records(answer.body)
             offset = int(answer.fields["nextBeginOffset"])

@@ -35,8 +35,7 @@ def virtual(clock: VirtualClock) -> Iterator[LocalCluster]:
 
 
 def known_group(name_server: str, topic: str, group: str) -> None:
-    """Return a group whose retry topic is in the routes: Java clients look for it at their start, and then much later.
-    """
+    """Return a group whose retry topic is in the routes: Java clients look at their start, and then much later."""
     with (
         blocking.Admin(name_server=name_server) as admin,
         blocking.PushConsumer(group, name_server=name_server) as consumer,

@@ -83,7 +83,7 @@ def test_any_label_value_is_read_back(values: dict[str, str]) -> None:
     assert family.samples[0].labels == values
 
 
-@pytest.mark.parametrize("value", ['back\\slash', 'quo"te', "new\nline", 'all\\n"\n\\', "中文"])
+@pytest.mark.parametrize("value", ["back\\slash", 'quo"te', "new\nline", 'all\\n"\n\\', "中文"])
 def test_label_values_that_must_be_escaped(value: str) -> None:
     families = [gauge("a", "Of a.", [(labels(topic=value), 1)])]
     [read] = read_text(text_of(families))

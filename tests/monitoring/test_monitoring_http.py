@@ -201,8 +201,9 @@ def test_local_names(host: str, is_local: bool) -> None:
 
 def test_loopback_addresses() -> None:
     assert [is_loopback(text) for text in ("127.0.0.1", "::1", "localhost", "", "0.0.0.0", "10.0.0.1")] == [
-        *[True] * 3, *[False] * 3,
-    ]  # fmt: skip
+        *[True] * 3,
+        *[False] * 3,
+    ]
 
 
 async def test_a_head_that_comes_slowly_ends_the_connection(autojump_clock: trio.testing.MockClock) -> None:

@@ -53,8 +53,10 @@ async def test_every_check_counts_and_one_that_fails_does_not_pass() -> None:
     ready = page(monitoring, "/health/ready")
     assert ready.status == 503
     assert json.loads(text_of(ready))["checks"][-1] == {
-        "name": "broken", "ok": False, "detail": "the check itself failed: gone",
-    }  # fmt: skip
+        "name": "broken",
+        "ok": False,
+        "detail": "the check itself failed: gone",
+    }
 
 
 async def test_a_source_that_fails_costs_its_own_families_only() -> None:

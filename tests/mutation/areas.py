@@ -41,24 +41,44 @@ WHOLE_BROKER = ("tests/broker/test_broker_golden_wire.py", "tests/broker/test_br
 AREAS = {
     "frames": Area(
         ("protocol/frame.py", "protocol/command.py", "protocol/json_header.py"),
-        ("tests/protocol/test_protocol_frame_decoder.py", "tests/protocol/test_protocol_json_header.py",
-         "tests/golden/test_golden_wire.py"),
+        (
+            "tests/protocol/test_protocol_frame_decoder.py",
+            "tests/protocol/test_protocol_json_header.py",
+            "tests/golden/test_golden_wire.py",
+        ),
     ),
     "records": Area(
         ("protocol/record.py", "protocol/properties.py", "protocol/entries.py"),
-        ("tests/protocol/test_protocol_record.py", "tests/store/test_store_message_store.py",
-         "tests/golden/test_golden_wire.py"),
+        (
+            "tests/protocol/test_protocol_record.py",
+            "tests/store/test_store_message_store.py",
+            "tests/golden/test_golden_wire.py",
+        ),
     ),
     "remoting": Area(
-        ("remoting/connection.py", "remoting/turn.py", "remoting/poller.py", "remoting/unanswered.py",
-         "remoting/processor_table.py", "remoting/memory.py", "remoting/connection_tasks.py"),
+        (
+            "remoting/connection.py",
+            "remoting/turn.py",
+            "remoting/poller.py",
+            "remoting/unanswered.py",
+            "remoting/processor_table.py",
+            "remoting/memory.py",
+            "remoting/connection_tasks.py",
+        ),
         ("tests/remoting/test_*.py",),
     ),
     "store": Area(
         ("store/**/*.py",),
         ("tests/store/test_*.py",),
-        ("store/__main__.py", "store/config.py", "store/rocketmq_config.py", "store/errors.py",
-         "store/**/progress.py", "tests/store/test_store_power_cuts.py", "tests/store/test_store_sigkill.py"),
+        (
+            "store/__main__.py",
+            "store/config.py",
+            "store/rocketmq_config.py",
+            "store/errors.py",
+            "store/**/progress.py",
+            "tests/store/test_store_power_cuts.py",
+            "tests/store/test_store_sigkill.py",
+        ),
     ),
     "long polling": Area(
         ("broker/long_polling.py", "broker/delayed_pulls.py", "broker/processors/pull.py"),
@@ -66,8 +86,12 @@ AREAS = {
     ),
     "rebalance": Area(
         ("client/consume/rebalance.py", "client/core/allocation.py"),
-        ("tests/client/test_client_allocation.py", "tests/client/test_client_rebalance.py",
-         "tests/client/test_client_concurrent.py", "tests/client/test_client_consumer.py"),
+        (
+            "tests/client/test_client_allocation.py",
+            "tests/client/test_client_rebalance.py",
+            "tests/client/test_client_concurrent.py",
+            "tests/client/test_client_consumer.py",
+        ),
     ),
     "transactions": Area(
         (
@@ -88,8 +112,12 @@ AREAS = {
     ),
     "replication": Area(
         ("broker/replication/*.py",),
-        ("tests/replication/test_replication_frames.py", "tests/replication/test_replication_recorded.py",
-         "tests/replication/test_replication_tables.py", "tests/replication/test_replication_waiting.py",
-         "tests/replication/test_replication_following.py"),
+        (
+            "tests/replication/test_replication_frames.py",
+            "tests/replication/test_replication_recorded.py",
+            "tests/replication/test_replication_tables.py",
+            "tests/replication/test_replication_waiting.py",
+            "tests/replication/test_replication_following.py",
+        ),
     ),
-}  # fmt: skip
+}

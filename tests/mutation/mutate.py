@@ -193,8 +193,7 @@ def area_mutants(project: Path, area: Area) -> list[Mutant]:
 
 
 def drawn(project: Path, areas: list[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
-    """Return `count` mutants, at most as many per area as it has. The choice in one area does not depend on the others.
-    """
+    """Return `count` mutants, at most as many per area as it has. No area's choice depends on another's."""
     pools = {name: area_mutants(project, AREAS[name]) for name in areas}
     for name, pool in pools.items():
         random.Random(f"{seed} {name}").shuffle(pool)
@@ -258,9 +257,14 @@ def run(laboratory: Laboratory, chosen: list[tuple[str, Mutant]], log: Path | No
         say(told(verdict))
         if log is not None:
             facts = {
-                "mutant": mutant.name, "area": area, "verdict": verdict.verdict, "before": mutant.before,
-                "after": mutant.after, "by": verdict.by, "seconds": verdict.seconds,
-            }  # fmt: skip
+                "mutant": mutant.name,
+                "area": area,
+                "verdict": verdict.verdict,
+                "before": mutant.before,
+                "after": mutant.after,
+                "by": verdict.by,
+                "seconds": verdict.seconds,
+            }
             with log.open("a") as file:
                 file.write(json.dumps(facts) + "\n")
     return counts

@@ -140,8 +140,11 @@ def test_own_tests_come_first_then_those_that_are_about_the_file_up_to_the_bound
     monkeypatch.setattr(Laboratory, "baseline", lambda self, name: Trial(DURATIONS, entered=ENTERED))
     chosen = Laboratory(tmp_path).tests_for("store", Mutant("store/delay.py", 12, "drop", 0, 1, "", "", function_line))
     assert [test.partition("::")[2] for test in chosen] == [
-        *(["own"] if function_line else ["own", "elsewhere"]), "focused", "quick", "slower",
-    ]  # fmt: skip
+        *(["own"] if function_line else ["own", "elsewhere"]),
+        "focused",
+        "quick",
+        "slower",
+    ]
 
 
 SMALL_RUN = """

@@ -22,16 +22,12 @@ def command(home: Path, *arguments: str, **variables: str) -> tuple[list[str], d
 
 def start(home: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     words, environment = command(home, *arguments, **variables)
-    return subprocess.Popen(
-        words, env=environment, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(words, env=environment, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     words, environment = command(home, *arguments, **variables)
-    return subprocess.run(
-        words, env=environment, cwd=home, capture_output=True, text=True, timeout=60, check=False
-    )
+    return subprocess.run(words, env=environment, cwd=home, capture_output=True, text=True, timeout=60, check=False)
 
 
 def config(home: Path, text: str) -> str:
@@ -122,7 +118,12 @@ def test_an_unknown_key_warns(tmp_path: Path) -> None:
 
 def test_print_all_settings(tmp_path: Path) -> None:
     done = run(
-        tmp_path, "-p", "-c", config(tmp_path, "listenPort=1234\nclusterTest=true\n"), "-n", "1.2.3.4:9876",
+        tmp_path,
+        "-p",
+        "-c",
+        config(tmp_path, "listenPort=1234\nclusterTest=true\n"),
+        "-n",
+        "1.2.3.4:9876",
         ROCKETMQ_HOME="/opt/rmq",
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -645,10 +645,13 @@ async def test_administration_leaves_a_line_each(nursery: trio.Nursery) -> None:
         {"event": "write permission added", "code": 327, **remote, "name": "b-a", "topics": 2},
         {"event": "topic deleted", "code": 216, **remote, "topic": "T", "cluster": "all"},
         {
-            "event": "configuration changed", "code": 318, **remote,
-            "before": {"orderMessageEnable": "false"}, "after": {"orderMessageEnable": "true"},
+            "event": "configuration changed",
+            "code": 318,
+            **remote,
+            "before": {"orderMessageEnable": "false"},
+            "after": {"orderMessageEnable": "true"},
         },
-    ]  # fmt: skip
+    ]
 
 
 async def test_the_audit_log_has_the_beginning_of_a_long_value(namesrv: FakeNamesrv) -> None:

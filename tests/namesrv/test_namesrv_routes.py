@@ -331,9 +331,7 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
         self.seen: tuple[int, Any] = (-1, None)
 
     @rule(name=NAMES, address=ADDRESSES, broker_id=IDS, cluster=CLUSTERS, topics=TOPICS, owner=st.integers(0, 2))
-    def registers(
-        self, name: str, address: str, broker_id: int, cluster: str, topics: list[str], owner: int
-    ) -> None:
+    def registers(self, name: str, address: str, broker_id: int, cluster: str, topics: list[str], owner: int) -> None:
         self.version += 1
         register(
             self.table,
@@ -378,9 +376,11 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
         for topic in self.table.topics():
             route = self.table.route(topic)
             assert route is not None
-            assert {queues.broker_name for queues in route.queue_datas} == {
-                broker.broker_name for broker in route.broker_datas
-            } <= names
+            assert (
+                {queues.broker_name for queues in route.queue_datas}
+                == {broker.broker_name for broker in route.broker_datas}
+                <= names
+            )
 
     @invariant()
     def revision_tells_of_changes(self) -> None:

@@ -102,8 +102,7 @@ STATES = [
 
 
 async def stop_with(*states: Callable[[Clients], Awaitable[None]]) -> None:
-    """Run a NameServer with connections in these states until they have sent all, and stop it. Raises what it raises.
-    """
+    """Run a NameServer with connections in these states until they have sent all; stop it. Raises what it raises."""
     settings = ServerSettings(listen_port=0, bind_address="127.0.0.1")
     async with AsyncExitStack() as stack:
         try:

@@ -45,9 +45,11 @@ def server(directory: Path, authority: Authority, name: str = "namesrv") -> dict
     """Return keys whose files may be replaced."""
     pair = [str(shutil.copyfile(path, directory / Path(path).name)) for path in authority.issue(name)]
     return {
-        "tls.test.mode.enable": "false", "tls.server.mode": "enforcing", "tls.server.certPath": pair[0],
+        "tls.test.mode.enable": "false",
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": pair[0],
         "tls.server.keyPath": pair[1],
-    }  # fmt: skip
+    }
 
 
 def client(authority: Authority, pair: tuple[str, str] | None = None) -> TlsContext:

@@ -146,9 +146,12 @@ class ComposeNetwork:
     def _spawn(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
         with (self._directory / f"{name}.log").open("w") as log:
             process = subprocess.Popen(
-                self._inside(name, command), env={**self._variables, **variables}, stdout=subprocess.PIPE, stderr=log,
+                self._inside(name, command),
+                env={**self._variables, **variables},
+                stdout=subprocess.PIPE,
+                stderr=log,
                 text=True,
-            )  # fmt: skip
+            )
         self._processes.append(process)
         return process
 

@@ -77,9 +77,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / ".venv/bin/python").exists():
         pytest.skip("there is no .venv to build with")
     done = subprocess.run(
-        [str(ROOT / "packaging/debian/build"), str(tmp_path_factory.mktemp("deb"))], capture_output=True, text=True,
-        timeout=400, env={**os.environ, "DEBEMAIL": "packager@example.com"},
-    )  # fmt: skip
+        [str(ROOT / "packaging/debian/build"), str(tmp_path_factory.mktemp("deb"))],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env={**os.environ, "DEBEMAIL": "packager@example.com"},
+    )
     if done.returncode != 0 and "connection" in done.stderr.lower():
         pytest.skip("packages that the package contains cannot be downloaded")
     assert done.returncode == 0, done.stderr
@@ -119,9 +122,24 @@ def test_it_is_installed_run_upgraded_and_purged(package: Path, tmp_path: Path) 
     if os.geteuid() != 0 or allowed.returncode != 0:
         pytest.skip("mounts in namespaces are not permitted")
     done = subprocess.run(
-        ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", SCRIPT, "sh", str(package),
-         str(tmp_path)], capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [
+            "unshare",
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+            SCRIPT,
+            "sh",
+            str(package),
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     version, *lines = done.stdout.splitlines()
     assert version.startswith(f"mqbroker (TrioMQ) {triomq.__version__}, compatible with RocketMQ 4.9.7, ")

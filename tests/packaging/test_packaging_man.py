@@ -29,9 +29,12 @@ MODULES = {
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("man")
     done = subprocess.run(
-        [sys.executable, str(ROOT / "packaging/man/generate.py"), str(directory)], env=ENVIRONMENT,
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, str(ROOT / "packaging/man/generate.py"), str(directory)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return directory
 
@@ -62,9 +65,12 @@ def test_the_jobs_of_mqpipeline_and_their_options_are_in_its_page(pages: Path) -
 
     for name in JOBS:
         done = subprocess.run(
-            [sys.executable, "-m", "triomq.spark.jobs.main", name, "--help"], env=ENVIRONMENT, capture_output=True,
-            text=True, timeout=60,
-        )  # fmt: skip
+            [sys.executable, "-m", "triomq.spark.jobs.main", name, "--help"],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         options = set(re.findall(r"(?<!\S)--[a-z-]+", done.stdout))
         assert options
         assert {option for option in options if option not in text} == set()
@@ -73,9 +79,12 @@ def test_the_jobs_of_mqpipeline_and_their_options_are_in_its_page(pages: Path) -
 @pytest.mark.parametrize("words", [(), ("updateTopic",), ("consumerProgress",), ("doctor",), ("dlq", "resend")])
 def test_the_help_of_mqadmin_is_in_its_page(pages: Path, words: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "triomq.admin", "help", *words], env=ENVIRONMENT, capture_output=True, text=True,
+        [sys.executable, "-m", "triomq.admin", "help", *words],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
         timeout=60,
-    )  # fmt: skip
+    )
     text = plain(pages / "mqadmin.1")
     names = re.findall(r"(?<!\S)--?[A-Za-z]\w*" if words else r"(?m)^   (\w+) ", done.stdout)
     assert len(names) >= 2
@@ -84,9 +93,12 @@ def test_the_help_of_mqadmin_is_in_its_page(pages: Path, words: tuple[str, ...])
 
 def test_the_options_of_triomq_are_in_its_page(pages: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "triomq.client.app.run", "run", "--help"], env=ENVIRONMENT, capture_output=True,
-        text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-m", "triomq.client.app.run", "run", "--help"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     text = plain(pages / "triomq.1")
     assert "MODULE:NAME" in text
     options = set(re.findall(r"(?<!\S)--[a-z-]+", done.stdout)) - {"--help"}

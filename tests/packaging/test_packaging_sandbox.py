@@ -74,8 +74,11 @@ def confined(filter_path: Path, home: Path, *words: str) -> Iterator[subprocess.
     with (home / "output").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, str(CONFINED), str(filter_path), sys.executable, "-m", *words],
-            env=environment, cwd=home, stdout=output, stderr=output,
-        )  # fmt: skip
+            env=environment,
+            cwd=home,
+            stdout=output,
+            stderr=output,
+        )
     try:
         notified.settimeout(60)
         assert b"READY=1" in notified.recv(4096)
@@ -114,9 +117,15 @@ def test_a_daemon_does_its_work_confined(filter_file: tuple[str, Path], tmp_path
         )
     (tmp_path / "x.conf").write_text(text)
     fields = {
-        "producerGroup": "P", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "0",
-        "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
-    }  # fmt: skip
+        "producerGroup": "P",
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "1",
+        "flag": "0",
+    }
 
     async def use() -> None:
         for context in (None, client_context(TlsSettings())):

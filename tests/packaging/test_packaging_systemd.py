@@ -35,9 +35,12 @@ def analyzed(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
         text = (ROOT / "packaging/systemd" / unit).read_text()
         (tmp_path / unit).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text))
     return subprocess.run(
-        ["systemd-analyze", *words, *(str(tmp_path / unit) for unit in UNITS)], capture_output=True, text=True,
-        timeout=60, env={**os.environ, "SYSTEMD_PAGER": ""},
-    )  # fmt: skip
+        ["systemd-analyze", *words, *(str(tmp_path / unit) for unit in UNITS)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "SYSTEMD_PAGER": ""},
+    )
 
 
 @needs_systemd
@@ -77,8 +80,10 @@ def test_the_logrotate_configuration_is_valid(tmp_path: Path) -> None:
     copy.write_text(text.replace("/var/log/triomq", str(tmp_path)).replace("    su triomq triomq\n", ""))
     copy.chmod(0o644)
     done = subprocess.run(
-        ["logrotate", "--debug", "--state", str(tmp_path / "state"), str(copy)], capture_output=True, text=True,
+        ["logrotate", "--debug", "--state", str(tmp_path / "state"), str(copy)],
+        capture_output=True,
+        text=True,
         timeout=60,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr

@@ -39,9 +39,16 @@ def command(serialize_type: int = JSON, **changes: object) -> RemotingCommand:
 
 def facts(made: RemotingCommand) -> tuple[object, ...]:
     return (
-        made.code, made.flag, made.opaque, made.remark, made.body, made.serialize_type, made.language, made.version,
+        made.code,
+        made.flag,
+        made.opaque,
+        made.remark,
+        made.body,
+        made.serialize_type,
+        made.language,
+        made.version,
         made.ext_fields,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, ROCKETMQ, MSGPACK])

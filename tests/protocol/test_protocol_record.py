@@ -75,8 +75,21 @@ def test_round_trip(message: MessageExt) -> None:
     stored = record.encode_record(message)
     again = record.decode_record(stored)
     message.sys_flag = again.sys_flag
-    for field in ("topic", "body", "properties", "queue_id", "flag", "queue_offset", "physical_offset", "born_host",
-                  "store_host", "born_timestamp", "store_timestamp", "reconsume_times", "prepared_transaction_offset"):
+    for field in (
+        "topic",
+        "body",
+        "properties",
+        "queue_id",
+        "flag",
+        "queue_offset",
+        "physical_offset",
+        "born_host",
+        "store_host",
+        "born_timestamp",
+        "store_timestamp",
+        "reconsume_times",
+        "prepared_transaction_offset",
+    ):
         assert getattr(again, field) == getattr(message, field)
     assert bool(again.sys_flag & sys_flag.BORN_HOST_V6) == again.born_host.is_ipv6
     assert bool(again.sys_flag & sys_flag.STORE_HOST_V6) == again.store_host.is_ipv6
@@ -120,10 +133,17 @@ def test_every_value_lands_in_its_own_field(hosts: tuple[int, int]) -> None:
     """No two values are alike, so that none can take the place of another; a checksum covers the body only."""
     born_host, store_host = b"b" * hosts[0], b"s" * hosts[1]
     values: dict[str, Any] = {
-        "queue_id": 1, "flag": -2, "queue_offset": 3 << 40, "physical_offset": 4 << 41, "born_timestamp": 5 << 42,
-        "born_host": born_host, "store_timestamp": 6 << 43, "store_host": store_host, "reconsume_times": 7,
+        "queue_id": 1,
+        "flag": -2,
+        "queue_offset": 3 << 40,
+        "physical_offset": 4 << 41,
+        "born_timestamp": 5 << 42,
+        "born_host": born_host,
+        "store_timestamp": 6 << 43,
+        "store_host": store_host,
+        "reconsume_times": 7,
         "prepared_transaction_offset": 8 << 44,
-    }  # fmt: skip
+    }
     data = encoded(b"topic", b"body", b"properties\x01here", sys_flag=sys_flag.TRANSACTION_COMMIT, **values)
     fields = record.read_fields(data, 0, len(data))
     assert {name: getattr(fields, name) for name in values} == values

@@ -50,9 +50,14 @@ class Peers:
         self.ends: list[str | None] = []
         settings = ConnectionSettings(10_000, 3, high_water_bytes=HIGH_BYTES, low_water_bytes=low_water_bytes)
         self.connection = Connection(
-            ProcessorTable(), self.turn, nursery, HERE, HERE, settings,
+            ProcessorTable(),
+            self.turn,
+            nursery,
+            HERE,
+            HERE,
+            settings,
             on_close=lambda connection: self.ends.append(connection.close_reason),
-        )  # fmt: skip
+        )
         self.connection.transport = self.transport
 
 

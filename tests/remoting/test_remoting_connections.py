@@ -93,8 +93,13 @@ class Later:
 def table() -> ProcessorTable:
     made = ProcessorTable()
     for code, processor in (
-        (ECHO, echo), (SLOW, slow), (REFUSE, refuse), (BREAK, break_down), (TYPED, typed), (CALL_BACK, call_back),
-    ):  # fmt: skip
+        (ECHO, echo),
+        (SLOW, slow),
+        (REFUSE, refuse),
+        (BREAK, break_down),
+        (TYPED, typed),
+        (CALL_BACK, call_back),
+    ):
         made.register(code, processor)
     made.register(NEVER, never, Pool("never", 2))
     return made
@@ -263,8 +268,8 @@ BAD_FRAMES = [
     b"\xff\xff\xff\xff" + b"x" * 20,
     b"\x7f\xff\xff\xff" + b"x" * 20,
     b"GET / HTTP/1.1\r\n\r\n",
-    bytes.fromhex("00000006" "00000002" "7b7b"),
-    bytes.fromhex("00000006" "09000002" "7b7d"),
+    bytes.fromhex("00000006000000027b7b"),
+    bytes.fromhex("00000006090000027b7d"),
 ]
 
 

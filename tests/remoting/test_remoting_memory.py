@@ -226,8 +226,16 @@ async def test_a_peer_that_takes_a_little_leaves_when_memory_stays_nearly_used_u
     assert tight.closed_because is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["backlog", "keep", "waiting", "frame", "end", "leave"]),
-                          st.integers(0, 3 * MIB)), max_size=60))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from(["backlog", "keep", "waiting", "frame", "end", "leave"]),
+            st.integers(0, 3 * MIB),
+        ),
+        max_size=60,
+    )
+)
 def test_the_sums_are_those_of_the_shares(steps: list[tuple[int, str, int]]) -> None:
     async def run() -> None:
         budget = MemoryBudget(4 * MIB)

@@ -130,9 +130,7 @@ async def test_a_peer_that_takes_no_response_gets_few_whatever_it_asks_for(
     assert link.is_read
 
 
-async def test_what_waits_goes_on_at_the_low_water_mark_and_not_before(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
+async def test_what_waits_goes_on_at_the_low_water_mark_and_not_before(bench: Bench, autojump_clock: MockClock) -> None:
     link = bench.connect()
     link.stuck = True
     bench.nursery.start_soon(bench.turn.run)
@@ -147,9 +145,7 @@ async def test_what_waits_goes_on_at_the_low_water_mark_and_not_before(
     assert len(bench.handled) > handled
 
 
-async def test_a_peer_that_takes_its_responses_gets_all_of_them(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
+async def test_a_peer_that_takes_its_responses_gets_all_of_them(bench: Bench, autojump_clock: MockClock) -> None:
     link = bench.connect()
     bench.nursery.start_soon(bench.turn.run)
     bench.read((link, requests(500)))
@@ -183,9 +179,7 @@ async def test_a_request_keeps_its_age_while_the_turns_before_it_last(bench: Ben
     assert bench.ages == pytest.approx([0, *(2 * INTERACTIVE.quota_seconds * number for number in (1, 2, 3))])
 
 
-async def test_a_request_does_not_age_while_its_own_peer_takes_nothing(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
+async def test_a_request_does_not_age_while_its_own_peer_takes_nothing(bench: Bench, autojump_clock: MockClock) -> None:
     link = bench.connect()
     link.stuck = True
     bench.nursery.start_soon(bench.turn.run)
@@ -280,9 +274,7 @@ async def test_an_answer_must_wait_when_the_turn_is_over(bench: Bench, autojump_
     assert not link.connection.must_wait()
 
 
-async def test_an_error_in_a_later_turn_costs_its_own_connection_only(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
+async def test_an_error_in_a_later_turn_costs_its_own_connection_only(bench: Bench, autojump_clock: MockClock) -> None:
     failing, other = bench.connect(), bench.connect()
     bench.nursery.start_soon(bench.turn.run)
     failing.connection.postpone(lambda: 1 // 0)  # type: ignore[arg-type, return-value]

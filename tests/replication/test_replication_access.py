@@ -54,9 +54,7 @@ class Bench:
     def __init__(self, nursery: trio.Nursery, store: MessageStore, nameservers: NameServers, **broker: Any) -> None:
         base = configuration(store)
         values = {"broker_name": "broker-a", "broker_ip1": MASTER, "namesrv_addr": "ns1:9876;ns2:9876", **broker}
-        self.configuration: Configuration = dataclasses.replace(
-            base, broker=dataclasses.replace(base.broker, **values)
-        )
+        self.configuration: Configuration = dataclasses.replace(base, broker=dataclasses.replace(base.broker, **values))
         self.nursery = nursery
         self.store = store
         self.access = SlaveAccess(self.configuration, nameservers)
@@ -210,9 +208,7 @@ async def test_with_access_control_strangers_get_no_log(
     is_served: bool,
 ) -> None:
     known = NameServers(ns1={0: f"{MASTER}:10911", 1: f"{SLAVE}:10911"})
-    bench = await bench_with(
-        nursery, tmp_path, known, broker={"acl_enable": acl_enable}, ha_serve_unregistered=serves
-    )
+    bench = await bench_with(nursery, tmp_path, known, broker={"acl_enable": acl_enable}, ha_serve_unregistered=serves)
     stranger, slave = await bench.connect(STRANGER), await bench.connect(SLAVE)
     for stream in (stranger, slave):
         try:
@@ -330,8 +326,11 @@ async def test_those_who_ask_at_once_share_one_question(
 def test_a_list_of_addresses_is_parsed_or_refused_with_its_key() -> None:
     networks = parse_networks(" 10.0.0.0/24,192.168.1.7 , 2001:db8::/32,")
     assert [is_listed(ip, networks) for ip in ("10.0.0.9", "10.0.1.9", "192.168.1.7", "2001:db8::1")] == [
-        True, False, True, True,
-    ]  # fmt: skip
+        True,
+        False,
+        True,
+        True,
+    ]
     assert not is_listed("a name", networks)
     assert parse_networks("") == ()
     with pytest.raises(SettingError, match="haSlaveAddresses"):

@@ -88,8 +88,16 @@ def test_a_slave_takes_no_messages_and_no_changes(settled: Cluster) -> None:
         slave, 36, {"offset": 0, "group": "CID_back", "delayLevel": 0, "originMsgId": "", "originTopic": "T"}
     )
     assert (back.code, "SERVICE_NOT_AVAILABLE" in back.remark) in ((1, True), (SERVICE_NOT_AVAILABLE, True)), back
-    fields = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
-              "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}  # fmt: skip
+    fields = {
+        "topic": "New",
+        "defaultTopic": "TBW102",
+        "readQueueNums": 1,
+        "writeQueueNums": 1,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }
     assert wire.ask(slave, wire.UPDATE_AND_CREATE_TOPIC, fields).code == 1
     assert wire.ask(slave, DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 1
     group = json.dumps({"groupName": "CID_new"}).encode()
@@ -216,8 +224,11 @@ def test_kills_of_either_side_lose_nothing_that_was_acknowledged(tmp_path: Path)
         try:
             for round_number in range(5):
                 before = len(traffic.acknowledged)
-                victims = [choice.choice([cluster.master, cluster.slave])] if round_number % 4 else [
-                    cluster.master, cluster.slave]  # fmt: skip
+                victims = (
+                    [choice.choice([cluster.master, cluster.slave])]
+                    if round_number % 4
+                    else [cluster.master, cluster.slave]
+                )
                 for victim in victims:
                     victim.kill()
                 for victim in victims:
@@ -431,9 +442,13 @@ def test_a_slave_gets_the_tables_of_a_master_with_access_control(tmp_path: Path)
     (tmp_path / "conf/tools.yml").write_text(account)
     with running(Cluster(tmp_path / "cluster", aclEnable="true", rocketmqHome=str(tmp_path))) as cluster:
         fields = {
-            "topic": "Guarded", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
+            "topic": "Guarded",
+            "defaultTopic": "TBW102",
+            "readQueueNums": "1",
+            "writeQueueNums": "1",
+            "perm": "6",
             "topicFilterType": "SINGLE_TAG",
-        }  # fmt: skip
+        }
         who = ("operator", "secretOfOperator")
         signed_at = signature.stamp(time.time_ns() // 1_000_000, b"once")
         fields = signature.sign_bound(wire.UPDATE_AND_CREATE_TOPIC, fields, b"", *who, signed_at=signed_at)

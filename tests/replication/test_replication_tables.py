@@ -237,14 +237,16 @@ async def test_an_empty_tools_file_is_no_account_and_no_warning(master: FakeMast
 @pytest.mark.parametrize(
     "data",
     [
-        b"[", b"- a", b"accessKey: a", b"accessKey: a\nsecretKey: [hush]", b"\xff\xfe\x00",
+        b"[",
+        b"- a",
+        b"accessKey: a",
+        b"accessKey: a\nsecretKey: [hush]",
+        b"\xff\xfe\x00",
         b"accessKey: hush\n" * (MAX_FILE_BYTES // 10),
     ],
     ids=["yaml", "list", "half", "nested", "bytes", "long"],
-)  # fmt: skip
-async def test_a_tools_file_that_cannot_be_used_is_said_once(
-    master: FakeMaster, tmp_path: Path, data: bytes
-) -> None:
+)
+async def test_a_tools_file_that_cannot_be_used_is_said_once(master: FakeMaster, tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "tools.yml"
     file.write_bytes(data)
     with capture_logs() as logs:

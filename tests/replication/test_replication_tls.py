@@ -51,16 +51,23 @@ class Certificates:
     def master(self, pair: tuple[str, str] | None = None, **more: str) -> dict[str, str]:
         certificate, key = pair or self.master_pair
         return {
-            "tls_test_mode_enable": "false", "tls_ha_mode": "enforcing", "tls_server_certPath": certificate,
-            "tls_server_keyPath": key, "tls_server_trustCertPath": str(self.authority.certificate), **more,
-        }  # fmt: skip
+            "tls_test_mode_enable": "false",
+            "tls_ha_mode": "enforcing",
+            "tls_server_certPath": certificate,
+            "tls_server_keyPath": key,
+            "tls_server_trustCertPath": str(self.authority.certificate),
+            **more,
+        }
 
     def slave(self, pair: tuple[str, str] | None = None, **more: str) -> dict[str, str]:
         own = {"tls_client_certPath": pair[0], "tls_client_keyPath": pair[1]} if pair else {}
         return {
-            "tls_test_mode_enable": "false", "tls_ha_enable": "true",
-            "tls_client_trustCertPath": str(self.authority.certificate), **own, **more,
-        }  # fmt: skip
+            "tls_test_mode_enable": "false",
+            "tls_ha_enable": "true",
+            "tls_client_trustCertPath": str(self.authority.certificate),
+            **own,
+            **more,
+        }
 
 
 @pytest.fixture(scope="module")
@@ -238,9 +245,13 @@ async def refused(directory: Path, master_values: dict[str, str], slave_values: 
 async def test_a_master_of_another_authority_is_refused(tmp_path: Path, certificates: Certificates) -> None:
     pair = certificates.stranger.issue("impostor")
     await refused(
-        tmp_path, certificates.master(pair), certificates.slave(),
-        "not following the master at present", "not signed by an authority", "tls.client.trustCertPath",
-    )  # fmt: skip
+        tmp_path,
+        certificates.master(pair),
+        certificates.slave(),
+        "not following the master at present",
+        "not signed by an authority",
+        "tls.client.trustCertPath",
+    )
 
 
 @needs_openssl
@@ -266,9 +277,12 @@ async def test_a_plain_slave_of_an_enforcing_master_is_refused(tmp_path: Path, c
 @needs_openssl
 async def test_tls_to_a_disabled_port_is_refused_on_both_sides(tmp_path: Path, certificates: Certificates) -> None:
     await refused(
-        tmp_path, certificates.master(tls_ha_mode="disabled"), certificates.slave(),
-        "tls.ha.mode is disabled here", "closed the connection during the TLS handshake",
-    )  # fmt: skip
+        tmp_path,
+        certificates.master(tls_ha_mode="disabled"),
+        certificates.slave(),
+        "tls.ha.mode is disabled here",
+        "closed the connection during the TLS handshake",
+    )
 
 
 @needs_openssl
@@ -279,9 +293,7 @@ async def test_a_slave_without_a_certificate_is_refused(tmp_path: Path, certific
 
 @needs_openssl
 @pytest.mark.parametrize("auth", ["optional", "require"])
-async def test_a_slave_of_another_authority_is_refused(
-    tmp_path: Path, certificates: Certificates, auth: str
-) -> None:
+async def test_a_slave_of_another_authority_is_refused(tmp_path: Path, certificates: Certificates, auth: str) -> None:
     pair = certificates.stranger.issue("strange-slave")
     values = certificates.master(tls_ha_need_client_auth=auth)
     await refused(tmp_path, values, certificates.slave(pair), "not signed by an authority", "tls.server.trustCertPath")
@@ -298,9 +310,12 @@ async def test_a_slave_with_an_expired_certificate_is_refused(tmp_path: Path, ce
 async def test_a_slave_with_another_name_is_refused(tmp_path: Path, certificates: Certificates) -> None:
     values = certificates.master(tls_ha_slaveNames="slave-2, slave-3")
     await refused(
-        tmp_path, values, certificates.slave(certificates.slave_pair),
-        "slave-1, slave-1.example", "none of tls.ha.slaveNames",
-    )  # fmt: skip
+        tmp_path,
+        values,
+        certificates.slave(certificates.slave_pair),
+        "slave-1, slave-1.example",
+        "none of tls.ha.slaveNames",
+    )
 
 
 @needs_openssl

@@ -26,17 +26,22 @@ needs_apache = pytest.mark.skipif(find_peer() is None, reason="needs RocketMQ's 
 def accepting(authority: Authority, name: str) -> dict[str, str]:
     certificate, key = authority.issue(name)
     return {
-        "tls.test.mode.enable": "false", "tls.server.certPath": certificate, "tls.server.keyPath": key,
+        "tls.test.mode.enable": "false",
+        "tls.server.certPath": certificate,
+        "tls.server.keyPath": key,
         "tls.server.trustCertPath": str(authority.certificate),
-    }  # fmt: skip
+    }
 
 
 def connecting(authority: Authority, name: str) -> dict[str, str]:
     certificate, key = authority.issue(name)
     return {
-        "tls.test.mode.enable": "false", "tls.client.certPath": certificate, "tls.client.keyPath": key,
-        "tls.client.authServer": "true", "tls.client.trustCertPath": str(authority.certificate),
-    }  # fmt: skip
+        "tls.test.mode.enable": "false",
+        "tls.client.certPath": certificate,
+        "tls.client.keyPath": key,
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": str(authority.certificate),
+    }
 
 
 def in_java(values: dict[str, str]) -> list[str]:
@@ -108,9 +113,11 @@ def test_a_broker_registers_where_certificates_are_required(tmp_path: Path, kind
     authority = Authority(tmp_path)
     namesrv = NameServer("triomq", tmp_path / "namesrv")
     required = {
-        **accepting(authority, "namesrv"), "tls.server.mode": "enforcing", "tls.server.authClient": "true",
+        **accepting(authority, "namesrv"),
+        "tls.server.mode": "enforcing",
+        "tls.server.authClient": "true",
         "tls.server.need.client.auth": "require",
-    }  # fmt: skip
+    }
     with (tmp_path / "namesrv" / "namesrv.conf").open("a") as conf:
         conf.writelines(f"{key}={value}\n" for key, value in required.items())
     # RocketMQ's broker does not start without a certificate for its own port.

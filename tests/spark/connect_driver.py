@@ -1,6 +1,6 @@
 """A program for a Spark Connect session: reads a topic, streams it into another one, and archives it.
 
-    connect_driver.py NAME_SERVER SOURCE TARGET DIRECTORY
+connect_driver.py NAME_SERVER SOURCE TARGET DIRECTORY
 """
 
 from __future__ import annotations

@@ -80,8 +80,9 @@ def fill(cluster: Cluster, topic: str, count: int) -> None:
     from triomq.spark.sending import Sender
 
     with Brokers(ConnectionOptions((cluster.namesrv_address,))) as brokers:
-        sender = Sender(brokers, "fill", batch_bytes=65_536, retries=3, stored=None,
-                        now_ms=lambda: time.time_ns() // 1_000_000)  # fmt: skip
+        sender = Sender(
+            brokers, "fill", batch_bytes=65_536, retries=3, stored=None, now_ms=lambda: time.time_ns() // 1_000_000
+        )
         count_of_queues = len(sender.queues(topic))
         for number in range(count):
             table = properties.encode({"KEYS": f"k{number}"})
@@ -154,9 +155,14 @@ def copy_under_fire(
     begun = batches()
     assert begun * MESSAGES_PER_BATCH < total, "the stream was through before the last kill"
     stream_driver.copy(
-        last_session(), cluster.namesrv_address, source, target, str(checkpoint), 10 * MESSAGES_PER_BATCH,
+        last_session(),
+        cluster.namesrv_address,
+        source,
+        target,
+        str(checkpoint),
+        10 * MESSAGES_PER_BATCH,
         availableNow=True,
-    )  # fmt: skip
+    )
     expected = {f"k{number}" for number in range(total)}
     assert keys_in(cluster, source) == Counter(expected)
     arrived = keys_in(cluster, target)
@@ -187,9 +193,14 @@ def main() -> int:
         work = Path(name)
         with running_cluster(given.target, work / "cluster") as cluster:
             counted = copy_under_fire(
-                cluster, work, drivers, given.kills - drivers, random.Random(seed), session,
+                cluster,
+                work,
+                drivers,
+                given.kills - drivers,
+                random.Random(seed),
+                session,
                 lambda text: print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True),
-            )  # fmt: skip
+            )
     print(
         f"{counted.driver_kills} drivers and {counted.broker_kills} brokers killed in {counted.batches} micro-batches: "
         f"{counted.messages} messages, {len(counted.missing)} missing, {len(counted.doubled)} more than once; "

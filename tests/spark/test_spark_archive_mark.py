@@ -38,9 +38,7 @@ async def write_store(root: Path, count: int = 100, first: int = 0) -> None:
     await store.load()
     for number in range(first, first + count):
         body = b"%05d" % number * 20
-        put = store.append(
-            MessageToStore("T", 0, body, b"", born_timestamp=NOW_MS, born_host=HOST, store_host=HOST)
-        )  # fmt: skip
+        put = store.append(MessageToStore("T", 0, body, b"", born_timestamp=NOW_MS, born_host=HOST, store_host=HOST))
         assert put.is_ok
     store.commit()
     await store.close()
@@ -189,9 +187,7 @@ def test_a_damaged_segment_is_told_and_holds_the_mark(
 
 
 @pytest.mark.spark
-def test_a_log_that_lies_in_several_directories(
-    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_lies_in_several_directories(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """storePathCommitLog names two directories elsewhere, and the job first knows only one of them."""
     import trio
 

@@ -88,8 +88,14 @@ def test_a_stream_is_cut_into_parts_and_tells_its_group(cluster: Any, filled: st
     from triomq.spark.options import ConnectionOptions, source_options
     from triomq.spark.source import StreamReader
 
-    given = {"nameServer": cluster.namesrv_address, "subscribe": filled, "startingOffsets": "earliest",
-             "minPartitions": "10", "commitOffsets": "true", "consumerGroup": "SparkTold"}  # fmt: skip
+    given = {
+        "nameServer": cluster.namesrv_address,
+        "subscribe": filled,
+        "startingOffsets": "earliest",
+        "minPartitions": "10",
+        "commitOffsets": "true",
+        "consumerGroup": "SparkTold",
+    }
     stream = StreamReader(source_options(given, streaming=True), schema_of({"keys": "string"}))
     start = stream.initialOffset()
     end = stream.latestOffset(start, stream.getDefaultReadLimit())

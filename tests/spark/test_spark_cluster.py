@@ -224,8 +224,13 @@ def test_a_topic_that_does_not_exist_gets_four_queues_at_each_broker_that_create
         route = cluster.publish_route("T")
         assert route is not None and route.is_template
         assert [(queue.broker_name, queue.queue_id) for queue in route.publish] == [
-            ("b", 0), ("b", 1), ("b", 2), ("b", 3), ("c", 0), ("c", 1)
-        ]  # fmt: skip
+            ("b", 0),
+            ("b", 1),
+            ("b", 2),
+            ("b", 3),
+            ("c", 0),
+            ("c", 1),
+        ]
         assert not cluster.has_route(MessageQueue("T", "c", 0)), "the template says nothing about the topic"
         assert cluster.address("T", "c") == "c:1"
         registry.topics["T"] = {"b": (1, 1, READ | WRITE)}

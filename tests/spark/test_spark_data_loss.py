@@ -113,9 +113,7 @@ def test_a_stream_stops_with_what_is_missing_and_where(state: str, available_now
 
 @pytest.mark.parametrize("available_now", [True, False], ids=["availableNow", "processingTime"])
 @pytest.mark.parametrize("state", STATES)
-def test_a_stream_goes_on_and_says_so_once(
-    state: str, available_now: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stream_goes_on_and_says_so_once(state: str, available_now: bool, caplog: pytest.LogCaptureFixture) -> None:
     cluster, what, position, read = STATES[state]
     stream = stream_of(cluster, fails=False)
     with caplog.at_level(logging.WARNING, logger="triomq.spark"):

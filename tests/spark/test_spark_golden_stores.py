@@ -16,16 +16,42 @@ from plain_rows import store_rows
 pytestmark = pytest.mark.spark
 
 SETS = (
-    "1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention",
-    "c01_tail_zeroed", "c03_flip_body_last_file", "c04_flip_body_first_file", "c05_flip_magic_second_last_file",
-    "c06_no_consumequeue", "c07_no_consumequeue_of_one_queue", "c08_no_index", "c09_no_checkpoint",
-    "c10_last_commitlog_file_missing", "c11_first_commitlog_file_missing", "c12_middle_commitlog_file_missing",
-    "c15_next_file_zeros", "c16_cq_ahead", "c17_cq_short", "c18_cq_all_short", "c19_topics_json_empty",
-    "c20_topics_json_torn", "c21_offsets_torn_no_bak", "c22_flip_property_last_file",
-    "c23_flip_totalsize_last_file", "k00_killed", "k01_tail_zeroed", "k02_flip_body_last_file",
-    "k03_flip_body_third_last_file", "k04_no_consumequeue", "k05_no_consumequeue_of_one_queue", "k06_no_index",
-    "k07_no_checkpoint", "k08_no_consumequeue_no_checkpoint", "k09_cq_all_short", "k11_abort_removed",
-)  # fmt: skip
+    "1a_clean",
+    "1b_killed",
+    "1d_sql92_ext",
+    "1e_retention",
+    "c01_tail_zeroed",
+    "c03_flip_body_last_file",
+    "c04_flip_body_first_file",
+    "c05_flip_magic_second_last_file",
+    "c06_no_consumequeue",
+    "c07_no_consumequeue_of_one_queue",
+    "c08_no_index",
+    "c09_no_checkpoint",
+    "c10_last_commitlog_file_missing",
+    "c11_first_commitlog_file_missing",
+    "c12_middle_commitlog_file_missing",
+    "c15_next_file_zeros",
+    "c16_cq_ahead",
+    "c17_cq_short",
+    "c18_cq_all_short",
+    "c19_topics_json_empty",
+    "c20_topics_json_torn",
+    "c21_offsets_torn_no_bak",
+    "c22_flip_property_last_file",
+    "c23_flip_totalsize_last_file",
+    "k00_killed",
+    "k01_tail_zeroed",
+    "k02_flip_body_last_file",
+    "k03_flip_body_third_last_file",
+    "k04_no_consumequeue",
+    "k05_no_consumequeue_of_one_queue",
+    "k06_no_index",
+    "k07_no_checkpoint",
+    "k08_no_consumequeue_no_checkpoint",
+    "k09_cq_all_short",
+    "k11_abort_removed",
+)
 REMADE = ("c06", "c18", "k04", "k05", "k08", "k09")
 """Where a broker that starts makes lost consume queues anew: until then the files have less."""
 REFUSED = ("c02_file_cut_short", "k10_cut_file")
@@ -33,18 +59,34 @@ REFUSED = ("c02_file_cut_short", "k10_cut_file")
 
 def of_row(row: dict[str, Any]) -> tuple[Any, ...]:
     return (
-        row["physicalOffset"], row["topic"], row["queueId"], row["queueOffset"], row["tags"], row["keys"],
-        row["properties"], round(row["storeTimestamp"].timestamp() * 1000),
-        round(row["bornTimestamp"].timestamp() * 1000), row["msgId"], hashlib.sha256(row["body"]).hexdigest(),
-    )  # fmt: skip
+        row["physicalOffset"],
+        row["topic"],
+        row["queueId"],
+        row["queueOffset"],
+        row["tags"],
+        row["keys"],
+        row["properties"],
+        round(row["storeTimestamp"].timestamp() * 1000),
+        round(row["bornTimestamp"].timestamp() * 1000),
+        row["msgId"],
+        hashlib.sha256(row["body"]).hexdigest(),
+    )
 
 
 def of_message(message: dict[str, Any]) -> tuple[Any, ...]:
     return (
-        message["phys"], message["topic"], message["queueId"], message["queueOffset"], message["tags"],
-        message["keys"], message["properties"], message["storeTimestamp"], message["bornTimestamp"],
-        message["msgId"] or message["offsetMsgId"], message["bodySha256"],
-    )  # fmt: skip
+        message["phys"],
+        message["topic"],
+        message["queueId"],
+        message["queueOffset"],
+        message["tags"],
+        message["keys"],
+        message["properties"],
+        message["storeTimestamp"],
+        message["bornTimestamp"],
+        message["msgId"] or message["offsetMsgId"],
+        message["bodySha256"],
+    )
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -99,8 +99,12 @@ def test_spark_submit_runs_a_job(
     }
     ran = subprocess.run(
         [str(home / "bin" / "spark-submit"), *words, str(PROJECT / "spark" / "jobs" / "main.py"), *job],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=550,
-    )  # fmt: skip
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=550,
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     count = sum(message["topic"] == "GoldOrders" for message in expected("1a_clean")["messages"])
     assert f"{count:,} queue entries" in ran.stdout

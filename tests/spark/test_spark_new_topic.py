@@ -11,7 +11,6 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The name server of a cluster with the brokers broker-a and broker-b, both of which create topics on demand."""
@@ -30,8 +29,11 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         lines = [line for line in first.read_text().splitlines() if not line.startswith(("listenPort", "storePath"))]
         lines = [line.replace("brokerName=broker-a", "brokerName=broker-b") for line in lines]
         port = free_port()
-        lines += [f"listenPort={port}", f"storePathRootDir={home / 'store'}",
-                  f"storePathCommitLog={home / 'store' / 'commitlog'}"]  # fmt: skip
+        lines += [
+            f"listenPort={port}",
+            f"storePathRootDir={home / 'store'}",
+            f"storePathCommitLog={home / 'store' / 'commitlog'}",
+        ]
         (home / "broker.conf").write_text("\n".join(lines) + "\n")
         argv = [argument.replace(str(first), str(home / "broker.conf")) for argument in cluster.broker.argv]
         second = Daemon(argv, home, f"127.0.0.1:{port}")
@@ -113,9 +115,7 @@ def test_a_batch_whose_rows_all_went_to_one_broker_can_be_committed(name_server:
     wait_until_stored(name_server, "OneSided", [b"next", b"row"])
 
 
-def test_a_task_creates_the_topic_at_the_broker_that_the_task_before_left_out(
-    name_server: str, write: Write
-) -> None:
+def test_a_task_creates_the_topic_at_the_broker_that_the_task_before_left_out(name_server: str, write: Write) -> None:
     """While the second task runs, the route of the topic names only the broker of the first task."""
     from interop_processes import wait_until
 

@@ -92,9 +92,18 @@ TEXTS = [
     ("sink", "writeId", "write_id"),
 ]
 ELSEWHERE = {  # tested one by one, below or where their effect is tested
-    "accessKey", "secretKey", "secretKeyFile", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "path",
-    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "checkpointLocation",
-}  # fmt: skip
+    "accessKey",
+    "secretKey",
+    "secretKeyFile",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "path",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "checkpointLocation",
+}
 
 
 def value_at(options: Any, path: str) -> Any:

@@ -64,9 +64,9 @@ def test_no_part_has_more_than_the_most_records(
     assert covered == sorted((queue, at) for queue, begin, end in wanted for at in range(begin, end))
     assert all(0 < end - begin <= most for _, begin, end in split)
     assert len(split) >= min(parts, len(covered))
-    assert positions.split(wanted, 1, most) == [
-        part for item in wanted for part in positions.split([item], 1, most)
-    ], "each queue is cut alone"
+    assert positions.split(wanted, 1, most) == [part for item in wanted for part in positions.split([item], 1, most)], (
+        "each queue is cut alone"
+    )
 
 
 def test_earliest_and_latest_inside_json() -> None:

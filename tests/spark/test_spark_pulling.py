@@ -117,9 +117,12 @@ def read(cluster: FakeCluster, begin: int, end: int, **options: Any) -> list[int
 
 
 @given(
-    st.integers(0, 200), st.integers(0, 200), st.lists(st.integers(1, 40), max_size=30), st.integers(1, 10),
+    st.integers(0, 200),
+    st.integers(0, 200),
+    st.lists(st.integers(1, 40), max_size=30),
+    st.integers(1, 10),
     st.sets(st.integers(1, 40), max_size=6),
-)  # fmt: skip
+)
 def test_every_offset_once_and_in_order(begin: int, count: int, sizes: list[int], depth: int, breaks: set[int]) -> None:
     cluster = FakeCluster(FakeConnection(0, 1000, sizes, breaks))
     assert read(cluster, begin, begin + count, depth=depth) == list(range(begin, begin + count))

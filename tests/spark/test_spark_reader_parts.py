@@ -67,9 +67,7 @@ def after(*filters: Filter, **options: Any) -> tuple[PushingBatchReader, list[Fi
         ("a || b", [In(("tags",), ("b", "c"))], "b"),
     ],
 )
-def test_equality_and_in_on_tags_become_the_subscription(
-    given: str, conditions: list[Filter], expression: str
-) -> None:
+def test_equality_and_in_on_tags_become_the_subscription(given: str, conditions: list[Filter], expression: str) -> None:
     reader, left = after(*conditions, filter=given)
     assert (reader.options.filter, left) == (expression, [])
 
@@ -128,9 +126,15 @@ def test_spark_tells_a_reader_conditions_and_nothing_else() -> None:
 
     assert methods(DataSourceReader) == {"partitions", "pushFilters", "read"}
     assert methods(DataSourceStreamReader) == {
-        "commit", "getDefaultReadLimit", "initialOffset", "latestOffset", "partitions", "read", "reportLatestOffset",
+        "commit",
+        "getDefaultReadLimit",
+        "initialOffset",
+        "latestOffset",
+        "partitions",
+        "read",
+        "reportLatestOffset",
         "stop",
-    }  # fmt: skip
+    }
 
 
 def test_columns_that_a_schema_leaves_out_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,12 +40,21 @@ def records(draw: st.DrawFn) -> bytes:
     body, flags = draw(BODIES)
     trailing = draw(st.sampled_from([b"", b"\x02"]))
     tail = encoded(
-        draw(st.sampled_from([b"T", "日本".encode(), b"\xfe"])), body, draw(STORED) + trailing,
-        queue_id=draw(INT32), flag=draw(INT32), queue_offset=draw(st.integers(0, 9)), physical_offset=draw(INT64),
-        sys_flag=flags, born_timestamp=draw(TIMES), born_host=draw(st.sampled_from(HOSTS)),
-        store_timestamp=draw(TIMES), store_host=draw(st.sampled_from(HOSTS)), reconsume_times=draw(INT32),
+        draw(st.sampled_from([b"T", "日本".encode(), b"\xfe"])),
+        body,
+        draw(STORED) + trailing,
+        queue_id=draw(INT32),
+        flag=draw(INT32),
+        queue_offset=draw(st.integers(0, 9)),
+        physical_offset=draw(INT64),
+        sys_flag=flags,
+        born_timestamp=draw(TIMES),
+        born_host=draw(st.sampled_from(HOSTS)),
+        store_timestamp=draw(TIMES),
+        store_host=draw(st.sampled_from(HOSTS)),
+        reconsume_times=draw(INT32),
         prepared_transaction_offset=draw(INT64),
-    )  # fmt: skip
+    )
     return bytes(tail)
 
 
@@ -120,9 +129,7 @@ def test_what_is_not_wanted_is_passed_over(raws: list[bytes], first: int, last: 
     data = b"".join(raws)
     places = [(len(b"".join(raws[:number])), raw) for number, raw in enumerate(raws)]
     assert run(columns, data, first=first, last=last, keeps=lambda: columns.last_at % kept == 0) == len(data)
-    wanted = [
-        raw for at, raw in places if first <= record.decode_record(raw).queue_offset < last and at % kept == 0
-    ]
+    wanted = [raw for at, raw in places if first <= record.decode_record(raw).queue_offset < last and at % kept == 0]
     assert len(columns) == len(wanted)
     if wanted:
         for row, raw in zip(rows(columns), wanted, strict=True):
@@ -145,9 +152,7 @@ def test_damage_ends_a_run_before_it(raws: list[bytes], data: st.DataObject) -> 
 
 
 def one(body: bytes = b"body", *, flags: int = 0, stored: bytes = b"TAGS\x01A") -> bytes:
-    tail = encoded(
-        b"T", body, stored, queue_offset=5, sys_flag=flags, born_host=HOSTS[0], store_host=HOSTS[0]
-    )  # fmt: skip
+    tail = encoded(b"T", body, stored, queue_offset=5, sys_flag=flags, born_host=HOSTS[0], store_host=HOSTS[0])
     return bytes(tail)
 
 

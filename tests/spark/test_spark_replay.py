@@ -67,8 +67,13 @@ def second_broker(cluster: Any, tmp_path: Path) -> Iterator[str]:
     if cluster.target != "triomq":
         pytest.skip("the second broker is TrioMQ's")
     port = free_port()
-    pairs = {"listenPort": port, "namesrvAddr": cluster.namesrv_address, "brokerIP1": "127.0.0.1",
-             "brokerName": "broker-b", "storePathRootDir": tmp_path / "store-b"}  # fmt: skip
+    pairs = {
+        "listenPort": port,
+        "namesrvAddr": cluster.namesrv_address,
+        "brokerIP1": "127.0.0.1",
+        "brokerName": "broker-b",
+        "storePathRootDir": tmp_path / "store-b",
+    }
     (tmp_path / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
     argv = [str(PROJECT / "bin" / "mqbroker"), "-c", str(tmp_path / "broker.conf")]
     daemon = Daemon(argv, tmp_path, f"127.0.0.1:{port}")
@@ -88,8 +93,16 @@ def test_queues_of_several_brokers_keep_their_order(
 
     def on_both(name: str) -> str:
         topic: str = cluster.create_topic(name, 2)
-        fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,
-                  "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}  # fmt: skip
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": "false",
+        }
         assert wire.ask(second_broker, wire.UPDATE_AND_CREATE_TOPIC, fields).code == 0
         wait_until(lambda: len(cluster.route(topic)["queueDatas"]) == 2, 20, f"both brokers have {topic}")
         return topic
@@ -97,9 +110,10 @@ def test_queues_of_several_brokers_keep_their_order(
     first, second = on_both("TwoBrokersFrom"), on_both("TwoBrokersTo")
     common = {"nameServer": cluster.namesrv_address}
     rows = spark.range(0, 80, numPartitions=1).selectExpr(
-        "cast(id as string) as body", "cast(id % 2 as int) as queueId",
+        "cast(id as string) as body",
+        "cast(id % 2 as int) as queueId",
         "if(id % 4 < 2, 'broker-a', 'broker-b') as brokerName",
-    )  # fmt: skip
+    )
     rows.write.format("rocketmq").options(**common, topic=first).mode("append").save()
     words = ["-n", cluster.namesrv_address, "--quiet"]
     folder = str(tmp_path / "archive")
@@ -111,7 +125,9 @@ def test_queues_of_several_brokers_keep_their_order(
     for row in table.select("brokerName", "queueId", "queueOffset", "body").orderBy("queueOffset").collect():
         found.setdefault((row["brokerName"], row["queueId"]), []).append(int(row["body"]))
     assert found == {
-        ("broker-a", 0): list(range(0, 80, 4)), ("broker-a", 1): list(range(1, 80, 4)),
-        ("broker-b", 0): list(range(2, 80, 4)), ("broker-b", 1): list(range(3, 80, 4)),
-    }  # fmt: skip
+        ("broker-a", 0): list(range(0, 80, 4)),
+        ("broker-a", 1): list(range(1, 80, 4)),
+        ("broker-b", 0): list(range(2, 80, 4)),
+        ("broker-b", 1): list(range(3, 80, 4)),
+    }
     assert json.dumps(second)[1:-1] in capsys.readouterr().out

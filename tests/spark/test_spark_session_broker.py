@@ -248,9 +248,7 @@ def test_lag_and_trace(spark: Any, cluster: Any, filled: str, capsys: pytest.Cap
     assert output.err == f"mqpipeline trace: topic 'NoSuchTopic' does not exist. {trace.HOW_TO_TRACE}\n"
     assert main.run(["trace", *common, "--trace-topic", topic, "--msg-id", "NoSuchMessage"]) == 1
     output = capsys.readouterr()
-    assert (output.out, output.err) == (
-        "0 timelines\n", f"mqpipeline trace: no trace matches. {trace.HOW_TO_TRACE}\n"
-    )  # fmt: skip
+    assert (output.out, output.err) == ("0 timelines\n", f"mqpipeline trace: no trace matches. {trace.HOW_TO_TRACE}\n")
 
 
 def test_admission_control(monkeypatch: pytest.MonkeyPatch) -> None:

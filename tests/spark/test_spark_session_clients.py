@@ -37,8 +37,17 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
     directory = tmp_path_factory.mktemp("clients")
     try:
-        java = [need_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
-                "-cp", java_class_path("client4"), "interop.Main", "serve"]  # fmt: skip
+        java = [
+            need_java(),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dfile.encoding=UTF-8",
+            "-cp",
+            java_class_path("client4"),
+            "interop.Main",
+            "serve",
+        ]
         go = [str(go_driver()), "serve"]
     except ToolMissing as missing:
         pytest.skip(f"real clients: {missing}")

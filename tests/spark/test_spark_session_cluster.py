@@ -38,8 +38,12 @@ def run_on_cluster(work: Path, *arguments: str) -> dict[str, Any]:
     driver = Path(__file__).with_name("cluster_driver.py")
     ran = subprocess.run(
         [sys.executable, str(driver), *arguments],
-        env=environment, cwd=work, capture_output=True, text=True, timeout=RUN_SECONDS,
-    )  # fmt: skip
+        env=environment,
+        cwd=work,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+    )
     if ran.returncode == NOT_STARTED:
         pytest.skip(f"Spark starts no local-cluster[2,1,1024] here: {ran.stdout.strip().splitlines()[-1:]}")
     assert ran.returncode == 0, ran.stderr[-4000:]

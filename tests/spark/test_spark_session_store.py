@@ -29,8 +29,11 @@ def test_rows_are_what_the_real_broker_recovered(
     assert len(rows) == len(wanted)
     for row, message in zip(rows, wanted, strict=True):
         assert (row.physicalOffset, row.topic, row.queueId, row.queueOffset) == (
-            message["phys"], message["topic"], message["queueId"], message["queueOffset"]
-        )  # fmt: skip
+            message["phys"],
+            message["topic"],
+            message["queueId"],
+            message["queueOffset"],
+        )
         assert hashlib.sha256(row.body).hexdigest() == message["bodySha256"]
         assert (row.tags, row["keys"], row.properties) == (message["tags"], message["keys"], message["properties"])
         assert row.msgId == (message["msgId"] or message["offsetMsgId"])
@@ -137,9 +140,14 @@ def test_audit_tells_sound_from_damaged(
     assert (code, result["is_sound"]) == (0, True)
     assert text.startswith(f"store {unpacked('1a_clean')}: sound\n")
     assert result["counts"] == {
-        "segments": 4, "records": 1977, "bytes": 4059075, "queue entries": 1973, "index entries": 3867, "findings": 1,
+        "segments": 4,
+        "records": 1977,
+        "bytes": 4059075,
+        "queue entries": 1973,
+        "index entries": 3867,
+        "findings": 1,
         "damage": 0,
-    }  # fmt: skip
+    }
     # one queue has lost its last entries; a log file in the middle is missing, and a bit of a body is flipped
     root = tmp_path / "store"
     shutil.copytree(unpacked("c17_cq_short"), root)

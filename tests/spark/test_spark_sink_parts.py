@@ -49,9 +49,12 @@ def test_a_row_becomes_a_message() -> None:
     names = ("body", "tags", "keys", "delayLevel", "properties")
     rows = RowReader({name: at for at, name in enumerate(names)}, "T", "k:7:0:", lambda: "ID")
     table = Table(
-        body=["text", b"b"], tags=["a", None], keys=["k1 k2", None], delayLevel=[None, 3],
+        body=["text", b"b"],
+        tags=["a", None],
+        keys=["k1 k2", None],
+        delayLevel=[None, 3],
         properties=[[("color", "red"), ("CLUSTER", "c"), ("SPARK_BATCH", "old"), ("UNIQ_KEY", "U")], None],
-    )  # fmt: skip
+    )
     first, second = rows.messages(table)
     stored = properties.parse_bytes(first.properties)
     assert stored.pop("SPARK_BATCH") == "k:7:0:" + first.digest

@@ -17,11 +17,22 @@ from triomq.store.delay import DelayLevels
 
 SOUND = ["1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention"]
 DAMAGED = [
-    "c01_tail_zeroed", "c03_flip_body_last_file", "c04_flip_body_first_file", "c05_flip_magic_second_last_file",
-    "c10_last_commitlog_file_missing", "c11_first_commitlog_file_missing", "c12_middle_commitlog_file_missing",
-    "c15_next_file_zeros", "c23_flip_totalsize_last_file", "k00_killed", "k01_tail_zeroed", "k02_flip_body_last_file",
-    "k03_flip_body_third_last_file", "k07_no_checkpoint", "k11_abort_removed",
-]  # fmt: skip
+    "c01_tail_zeroed",
+    "c03_flip_body_last_file",
+    "c04_flip_body_first_file",
+    "c05_flip_magic_second_last_file",
+    "c10_last_commitlog_file_missing",
+    "c11_first_commitlog_file_missing",
+    "c12_middle_commitlog_file_missing",
+    "c15_next_file_zeros",
+    "c23_flip_totalsize_last_file",
+    "k00_killed",
+    "k01_tail_zeroed",
+    "k02_flip_body_last_file",
+    "k03_flip_body_third_last_file",
+    "k07_no_checkpoint",
+    "k11_abort_removed",
+]
 
 
 @pytest.mark.parametrize("name", [*SOUND, *DAMAGED])

@@ -180,9 +180,7 @@ def soak(root: Path, kills: int, shape: tuple[int, int], flush: FlushDiskType, s
         acknowledged: set[int] = set()
         next_number = 0
         for number in range(min(per_store, kills)):
-            told = run_and_kill(
-                root, changes, next_number, shape[1], choose.uniform(0.005, 0.4), choose.randint(1, 60)
-            )
+            told = run_and_kill(root, changes, next_number, shape[1], choose.uniform(0.005, 0.4), choose.randint(1, 60))
             acknowledged |= told
             # Unacknowledged messages may be in the store, too: their numbers are not used again.
             next_number = max([next_number, *told]) + 1000
@@ -210,8 +208,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="kills-") as name:
             messages = soak(Path(name) / "store", share, shape, flush, seed + at)
         done += share
-        print(f"{flush.name:11} bodies up to {shape[1]:6}: {share} kills, {messages} messages whole, "
-              f"{time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+        print(
+            f"{flush.name:11} bodies up to {shape[1]:6}: {share} kills, {messages} messages whole, "
+            f"{time.monotonic() - began:.0f} s",
+            flush=True,
+        )
     print(f"{done} kills: nothing lost, altered, doubled or missing in the index")
 
 

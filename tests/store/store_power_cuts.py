@@ -125,8 +125,7 @@ def check(store: MessageStore, put: dict[str, Put], must_have: set[str]) -> set[
 
 
 def picture(root: Path) -> dict[str, int]:
-    """Return a checksum of every file of log, queues and index (for the index without the bytes after its last entry).
-    """
+    """Return a checksum of every file of log, queues and index (the index without the bytes after its last entry)."""
     return {
         str(path.relative_to(root)): zlib.crc32(used_part(path))
         for directory in ("commitlog", "consumequeue", "index", "salvage")

@@ -159,9 +159,12 @@ def test_a_mark_is_on_disk_before_it_has_its_name_and_its_name_before_the_call_r
     write_mark(files, f"{directory}/archived.json", 5, archive="/archive", now_ms=1)
     journal = [(operation.kind, operation.path.removeprefix(directory)) for operation in files.journal]
     assert [each for each in journal if each[1].endswith(".staged") or each == ("sync_directory", "")] == [
-        ("create", "/archived.json.staged"), ("write", "/archived.json.staged"), ("sync", "/archived.json.staged"),
-        ("rename", "/archived.json.staged"), ("sync_directory", ""),
-    ]  # fmt: skip
+        ("create", "/archived.json.staged"),
+        ("write", "/archived.json.staged"),
+        ("sync", "/archived.json.staged"),
+        ("rename", "/archived.json.staged"),
+        ("sync_directory", ""),
+    ]
 
 
 def test_a_mark_of_zero_is_a_mark_and_what_is_no_number_is_none(tmp_path: Path) -> None:

@@ -139,9 +139,11 @@ def test_abort_is_made_and_removed_for_good(tmp_path: Path) -> None:
     assert lock.was_clean
     lock.release()
     assert [(operation.kind, operation.path) for operation in files.journal if operation.kind != "write"] == [
-        ("create", f"{tmp_path}/abort"), ("sync_directory", f"{tmp_path}"),
-        ("unlink", f"{tmp_path}/abort"), ("sync_directory", f"{tmp_path}"),
-    ]  # fmt: skip
+        ("create", f"{tmp_path}/abort"),
+        ("sync_directory", f"{tmp_path}"),
+        ("unlink", f"{tmp_path}/abort"),
+        ("sync_directory", f"{tmp_path}"),
+    ]
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EAGAIN, errno.EOPNOTSUPP])
@@ -277,8 +279,9 @@ def test_only_when_no_table_is_left_broken_files_are_put_aside(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table.json", "table.json.bak"]
     assert table.load() is None
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        "table.json.broken": b"{", "table.json.bak.broken": b"[",
-    }  # fmt: skip
+        "table.json.broken": b"{",
+        "table.json.bak.broken": b"[",
+    }
     table.save(b'{"a": 3}')
     assert table.load() == {"a": 3}
 

@@ -40,16 +40,34 @@ def filter_of(expression: str) -> ConsumerFilter:
 
 
 def passed(c: ModuleType, conditions: bytes, record: bytes, most: int = MOST) -> tuple[int, bool]:
-    found: tuple[int, bool] = c.pass_records(ENTRY.pack(0, len(record), 0), 0, LONG, most, record, 0, 0, len(record),
-                                             conditions)  # fmt: skip
+    found: tuple[int, bool] = c.pass_records(
+        ENTRY.pack(0, len(record), 0), 0, LONG, most, record, 0, 0, len(record), conditions
+    )
     return found
 
 
 names = st.sampled_from(["a", "b", "NULLS", "b2"])
 literals = st.sampled_from(
-    ["3", "-3", "0", "5L", "2147483648", "-9223372036854775807", "3.0", "-0.5", "15.25", "1e2", "'x'", "'3'", "'TRUE'",
-     "''", "'ü'", "TRUE", "FALSE"]
-)  # fmt: skip
+    [
+        "3",
+        "-3",
+        "0",
+        "5L",
+        "2147483648",
+        "-9223372036854775807",
+        "3.0",
+        "-0.5",
+        "15.25",
+        "1e2",
+        "'x'",
+        "'3'",
+        "'TRUE'",
+        "''",
+        "'ü'",
+        "TRUE",
+        "FALSE",
+    ]
+)
 comparisons = st.one_of(
     st.builds(
         "{} {} {}".format, names | literals, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), names | literals
@@ -71,10 +89,43 @@ expressions = st.recursive(
     max_leaves=5,
 )
 texts = st.sampled_from(
-    ["3", "03", "-3", "+3", "-0", "-0.0", "3.0", "3.", ".5", "15.25", "1e2", "3f", "x", "", "-", "+", ".", "true",
-     "TRUE", "tru", "trüe", "ü", "\ufffd", "2147483648", "9" * 18, "9" * 19, "9" * 15 + ".5", "0.1", "٣", "1_0", " 3",
-     "NaN", "\x013", "-9223372036854775807"]
-) | st.text(max_size=3)  # fmt: skip
+    [
+        "3",
+        "03",
+        "-3",
+        "+3",
+        "-0",
+        "-0.0",
+        "3.0",
+        "3.",
+        ".5",
+        "15.25",
+        "1e2",
+        "3f",
+        "x",
+        "",
+        "-",
+        "+",
+        ".",
+        "true",
+        "TRUE",
+        "tru",
+        "trüe",
+        "ü",
+        "\ufffd",
+        "2147483648",
+        "9" * 18,
+        "9" * 19,
+        "9" * 15 + ".5",
+        "0.1",
+        "٣",
+        "1_0",
+        " 3",
+        "NaN",
+        "\x013",
+        "-9223372036854775807",
+    ]
+) | st.text(max_size=3)
 stored = st.lists(st.tuples(names | st.sampled_from(["", "ab", "A"]), texts), max_size=6).map(
     lambda pairs: b"\x02".join([f"{name}\x01{value}".encode("utf-8", "replace") for name, value in pairs])
 ) | st.binary(max_size=30).map(lambda data: b"a\x01" + data + b"\x02b\x01\xff3")
@@ -111,19 +162,44 @@ def test_conditions_decide_as_the_tree_does_or_not_at_all(c: ModuleType, text: s
 
 @pytest.mark.parametrize(
     "text",
-    ["a = 3", "a <> 'x'", "3 < a", "a = -5", "a > -1.5", "a BETWEEN 1 AND 2", "a NOT BETWEEN 1 AND 2", "a IN ('x')",
-     "a IS NULL", "a IS NOT NULL", "a = TRUE", "a", "NOT (a = 1 OR b = 2) AND NULL", " AND ".join(["a = 1"] * 32)],
-)  # fmt: skip
+    [
+        "a = 3",
+        "a <> 'x'",
+        "3 < a",
+        "a = -5",
+        "a > -1.5",
+        "a BETWEEN 1 AND 2",
+        "a NOT BETWEEN 1 AND 2",
+        "a IN ('x')",
+        "a IS NULL",
+        "a IS NOT NULL",
+        "a = TRUE",
+        "a",
+        "NOT (a = 1 OR b = 2) AND NULL",
+        " AND ".join(["a = 1"] * 32),
+    ],
+)
 def test_usual_expressions_are_encoded(text: str) -> None:
     assert encode_conditions(compile_expression(text))
 
 
 @pytest.mark.parametrize(
     "text",
-    ["a = b", "a < b", "a = 'ü'", "a IN ('x', 'ü')", "1 = 1", "-a = 1", "TRUE = a", "(a = 1) IS NULL",
-     " AND ".join(["a = 1"] * 33), " OR ".join([f"a{n} = 1" for n in range(MAX_NAMES + 1)]), f"a = '{'x' * 4100}'",
-     f"{'n' * 256} = 1"],
-)  # fmt: skip
+    [
+        "a = b",
+        "a < b",
+        "a = 'ü'",
+        "a IN ('x', 'ü')",
+        "1 = 1",
+        "-a = 1",
+        "TRUE = a",
+        "(a = 1) IS NULL",
+        " AND ".join(["a = 1"] * 33),
+        " OR ".join([f"a{n} = 1" for n in range(MAX_NAMES + 1)]),
+        f"a = '{'x' * 4100}'",
+        f"{'n' * 256} = 1",
+    ],
+)
 def test_other_expressions_are_left_to_the_tree(text: str) -> None:
     assert encode_conditions(compile_expression(text)) == b""
 
@@ -206,8 +282,16 @@ class Slow:
         return self._fast.matches_record(record)
 
 
-FIELDS = ("status", "next_begin_offset", "min_offset", "max_offset", "records", "size_bytes", "message_count",
-          "suggest_slave")  # fmt: skip
+FIELDS = (
+    "status",
+    "next_begin_offset",
+    "min_offset",
+    "max_offset",
+    "records",
+    "size_bytes",
+    "message_count",
+    "suggest_slave",
+)
 """Of GetResult, whose compiled form does not name its own."""
 
 FILTERS = [

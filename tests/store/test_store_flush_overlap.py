@@ -110,8 +110,7 @@ async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(lab: Lab) 
 
 
 async def test_a_topic_deleted_while_a_checkpoint_is_made_takes_its_offsets_out_of_it(lab: Lab) -> None:
-    """The sum of the queues' ends was taken before: with it a recovery would find too few entries and read everything.
-    """
+    """The sum of the queues' ends was taken before: a recovery would find too few entries and read everything."""
     lab.offload.meanwhile = lambda: (lab.store.upkeep.delete_topic("T"), None)[1]
     await lab.store._flush.flush_thoroughly()
     assert lab.store.contents.checkpoint.safe_offset == 0

@@ -22,14 +22,27 @@ from triomq.store.results import MessageToStore
 
 FILLER_SIZE = 0x7FFFFFFF
 # The real broker refuses to start on these: compare with a set that has the same messages.
-COMPARE_WITH = {"c02_file_cut_short": "c01_tail_zeroed", "c14_next_file_empty": "c15_next_file_zeros",
-                "k10_cut_file": "k01_tail_zeroed"}  # fmt: skip
+COMPARE_WITH = {
+    "c02_file_cut_short": "c01_tail_zeroed",
+    "c14_next_file_empty": "c15_next_file_zeros",
+    "k10_cut_file": "k01_tail_zeroed",
+}
 # Where this store keeps more of the log: after damage, and the end-of-file blank if the last file is missing.
-LONGER = {"c03_flip_body_last_file", "c05_flip_magic_second_last_file", "c10_last_commitlog_file_missing",
-          "c23_flip_totalsize_last_file", "k03_flip_body_third_last_file"}  # fmt: skip
+LONGER = {
+    "c03_flip_body_last_file",
+    "c05_flip_magic_second_last_file",
+    "c10_last_commitlog_file_missing",
+    "c23_flip_totalsize_last_file",
+    "k03_flip_body_third_last_file",
+}
 # Queues that it rebuilds although the real broker does not, or only after filler entries.
-MORE_ENTRIES = LONGER | {"c17_cq_short", "c19_topics_json_empty", "c20_topics_json_torn", "k04_no_consumequeue",
-                         "k05_no_consumequeue_of_one_queue"}  # fmt: skip
+MORE_ENTRIES = LONGER | {
+    "c17_cq_short",
+    "c19_topics_json_empty",
+    "c20_topics_json_torn",
+    "k04_no_consumequeue",
+    "k05_no_consumequeue_of_one_queue",
+}
 
 # A flipped body that the real broker does not check at its start and serves as it is.
 NOT_SERVED = {"c04_flip_body_first_file"}
@@ -56,8 +69,17 @@ async def test_opens_with_everything(name: str, tmp_path: Path) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize("name", ["1b_killed", "k00_killed", "k02_flip_body_last_file", "k07_no_checkpoint",
-                                  "k05_no_consumequeue_of_one_queue", "c03_flip_body_last_file"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1b_killed",
+        "k00_killed",
+        "k02_flip_body_last_file",
+        "k07_no_checkpoint",
+        "k05_no_consumequeue_of_one_queue",
+        "c03_flip_body_last_file",
+    ],
+)
 async def test_recovering_twice_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     root = copy_golden_store(name, tmp_path)
     pictures = []
@@ -189,8 +211,9 @@ def queue_ends(store: MessageStore) -> dict[tuple[str, int], tuple[int, int]]:
     return {(q.topic, q.queue_id): (q.min_offset, q.end) for q in store.contents.queues if q.end}
 
 
-@pytest.mark.parametrize("name", ["c03_flip_body_last_file", "c05_flip_magic_second_last_file",
-                                  "c23_flip_totalsize_last_file"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["c03_flip_body_last_file", "c05_flip_magic_second_last_file", "c23_flip_totalsize_last_file"]
+)
 async def test_damage_costs_the_damaged_record_only(name: str, tmp_path: Path) -> None:
     """All three are made from one store; c15 has its content."""
     store = await open_golden(copy_golden_store(name, tmp_path))

@@ -141,9 +141,7 @@ async def test_a_damaged_queue_offset_of_the_last_message_does_not_look_like_ano
 
 
 @pytest.mark.parametrize(("damaged", "count"), [(1 << 40, 8), (5, 8), (5, 2)])
-async def test_a_life_whose_first_message_is_damaged_begins_behind_it(
-    tmp_path: Path, damaged: int, count: int
-) -> None:
+async def test_a_life_whose_first_message_is_damaged_begins_behind_it(tmp_path: Path, damaged: int, count: int) -> None:
     store = await open_store(tmp_path)
     fill(store, "first", 30)
     store.upkeep.delete_topic("T")

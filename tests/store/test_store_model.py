@@ -23,8 +23,7 @@ payloads = st.integers(0, 1500).map(lambda size: b"p" * size)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`queues` is what can be read: (topic, queue) -> list of (key, body); `pending` is what was put since the commit.
-    """
+    """`queues`: what can be read, (topic, queue) -> list of (key, body); `pending`: what was put since the commit."""
 
     def __init__(self) -> None:
         super().__init__()

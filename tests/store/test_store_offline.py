@@ -198,5 +198,7 @@ async def test_dump_tells_its_progress_once_per_1024_records(tmp_path: Path) -> 
     assert len(lines) == 1030
     place = json.loads(lines[1024])["physicalOffset"]
     assert [(state.what, state.done_bytes) for state in told] == [
-        ("reading the log", 0), ("reading the log", place), ("the end", 0),
-    ]  # fmt: skip
+        ("reading the log", 0),
+        ("reading the log", place),
+        ("the end", 0),
+    ]

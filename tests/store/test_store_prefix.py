@@ -63,8 +63,9 @@ async def test_the_log_ends_at_a_hole_in_what_was_not_synced(tmp_path: Path) -> 
     assert bodies_in(store) == [b"synced", b"kept"]
     name = f"{lost.physical_offset:020d}-4096.tail"
     saved = tails_in(tmp_path)[name]
-    assert saved[lost.size_bytes : lost.size_bytes + behind.size_bytes] == (
-        log[behind.physical_offset : behind.physical_offset + behind.size_bytes]
+    assert (
+        saved[lost.size_bytes : lost.size_bytes + behind.size_bytes]
+        == (log[behind.physical_offset : behind.physical_offset + behind.size_bytes])
     )
     [line] = [entry for entry in logs if "hole" in entry["event"]]
     assert (line["physical_offset"], line["log_level"]) == (lost.physical_offset, "error")

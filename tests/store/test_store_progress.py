@@ -92,9 +92,13 @@ def test_a_daemon_logs_it() -> None:
         walk(LogLines(), 1000)
     assert len(logs) == 5
     assert logs[0] == {
-        "event": "reading the log", "log_level": "info", "done_mib": 2, "left_mib": 38, "mib_per_second": 1.0,
+        "event": "reading the log",
+        "log_level": "info",
+        "done_mib": 2,
+        "left_mib": 38,
+        "mib_per_second": 1.0,
         "seconds_left": 38,
-    }  # fmt: skip
+    }
 
 
 def test_verify_and_dump_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

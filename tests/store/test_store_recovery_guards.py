@@ -146,8 +146,7 @@ async def test_a_queue_file_that_vanished_is_noticed_by_the_count_of_entries(tmp
 
 
 async def test_a_record_behind_the_noted_end_is_found(tmp_path: Path) -> None:
-    """Another broker continued writing without touching queues or checkpoint: the note was correct and is out of date.
-    """
+    """Another broker continued writing without touching queues or checkpoint: the note is out of date."""
     store = await open_store(tmp_path)
     put(store, 3)
     await store.close()

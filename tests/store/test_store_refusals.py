@@ -44,9 +44,7 @@ async def test_a_look_that_costs_much_pauses(autojump_clock: trio.testing.MockCl
     assert 3 <= len(looks) <= 4
 
 
-async def test_a_put_writes_what_a_full_disk_kept_back(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_put_writes_what_a_full_disk_kept_back(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """No task of the store runs here: the put itself finds the space."""
     files = FailingFiles()
     store = await open_store(tmp_path, files=files)

@@ -190,8 +190,10 @@ async def test_a_cut_takes_away_what_lies_behind_it_and_wakes_who_waits_for_it(
     assert saved is not None and saved_bytes(saved) == data[places[8] :]
     assert [type(error) for error in told] == [LogCut, LogCut]
     assert (store.committed.value, store.flushed.value, store.reading.queue_end("T", 0).value) == (
-        places[8], places[8], 8,
-    )  # fmt: skip
+        places[8],
+        places[8],
+        8,
+    )
     assert len(bodies_of(store)) == 8
     assert store.reading.query_by_key("T", "u8", 9, 0, 1 << 60).records == []
     assert len(store.reading.query_by_key("T", "u7", 9, 0, 1 << 60).records) == 1

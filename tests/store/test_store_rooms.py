@@ -37,9 +37,7 @@ def test_rooms_import_only_what_lies_below_them() -> None:
 
 
 def test_modules_import_each_other_in_one_direction() -> None:
-    modules = {
-        ".".join(path.relative_to(STORE.parent).with_suffix("").parts): path for path in STORE.rglob("*.py")
-    }
+    modules = {".".join(path.relative_to(STORE.parent).with_suffix("").parts): path for path in STORE.rglob("*.py")}
     arrows: dict[str, set[str]] = {}
     for name, path in modules.items():
         targets: set[str] = set()

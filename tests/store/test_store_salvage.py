@@ -134,10 +134,17 @@ def test_the_oldest_go(tmp_path: Path) -> None:
             saved = salvage.keep(str(number), fd)
             os.utime(saved, (1000 + number, 1000 + number))
             kept = sorted(path.name for path in (tmp_path / "salvage").iterdir())
-            assert kept == [
-                ["0.bin"], ["0.bin", "1.bin"], ["0.bin", "1.bin", "2.bin"], ["1.bin", "2.bin", "3.bin"],
-                ["3.bin", "4.bin"], ["5.bin"],
-            ][number]  # fmt: skip
+            assert (
+                kept
+                == [
+                    ["0.bin"],
+                    ["0.bin", "1.bin"],
+                    ["0.bin", "1.bin", "2.bin"],
+                    ["1.bin", "2.bin", "3.bin"],
+                    ["3.bin", "4.bin"],
+                    ["5.bin"],
+                ][number]
+            )
     assert [entry["path"].rpartition("/")[2] for entry in logs] == ["0.bin", "2.bin", "1.bin", "4.bin", "3.bin"]
 
 

@@ -48,8 +48,15 @@ def outcomes(files: Files, directory: Path, step_seconds: float = 0.001) -> dict
 def test_a_good_disk_has_every_property(tmp_path: Path) -> None:
     found = outcomes(Files(), tmp_path)
     assert found.keys() == {
-        "file system", "sparse files", "mapped reads", "preallocation", "rename", "lock", "sync", "kernel sync",
-    }  # fmt: skip
+        "file system",
+        "sparse files",
+        "mapped reads",
+        "preallocation",
+        "rename",
+        "lock",
+        "sync",
+        "kernel sync",
+    }
     assert all(found[name].outcome is Outcome.OK for name in ("sparse files", "mapped reads", "rename", "lock", "sync"))
     assert "fdatasync p50 1.000 ms, p99 1.000 ms" in found["sync"].detail
 

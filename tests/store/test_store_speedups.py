@@ -177,19 +177,33 @@ def test_queue_entries_go_into_bytearrays_only(c: ModuleType) -> None:
 def some_record(body: bytes, topic: bytes, stored_properties: bytes, flags: int) -> bytearray:
     hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
     return encoded(
-        topic, body, stored_properties, queue_id=1, queue_offset=-5, physical_offset=1 << 40, sys_flag=flags,
-        born_timestamp=6, born_host=hosts[0], store_timestamp=7, store_host=hosts[1],
-    )  # fmt: skip
+        topic,
+        body,
+        stored_properties,
+        queue_id=1,
+        queue_offset=-5,
+        physical_offset=1 << 40,
+        sys_flag=flags,
+        born_timestamp=6,
+        born_host=hosts[0],
+        store_timestamp=7,
+        store_host=hosts[1],
+    )
 
 
 @given(
-    st.builds(some_record, st.binary(max_size=50), st.binary(max_size=127), st.binary(max_size=300),
-              st.sampled_from([0, sys_flag.TRANSACTION_PREPARED, sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6])),
+    st.builds(
+        some_record,
+        st.binary(max_size=50),
+        st.binary(max_size=127),
+        st.binary(max_size=300),
+        st.sampled_from([0, sys_flag.TRANSACTION_PREPARED, sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6]),
+    ),
     st.integers(0, 3),
     st.integers(-3, 3),
-    st.none() | st.tuples(st.sampled_from([0, 3, 4, 7, 36, 39, 84, 87, 88, -1, -2]) | st.integers(0, 90),
-                          st.integers(0, 255)),
-)  # fmt: skip
+    st.none()
+    | st.tuples(st.sampled_from([0, 3, 4, 7, 36, 39, 84, 87, 88, -1, -2]) | st.integers(0, 90), st.integers(0, 255)),
+)
 @example(some_record(b"", b"", b"", 0), 0, 0, None)
 @example(some_record(b"", b"t", b"", 0), 0, 0, (88, 255))
 def test_scan_record(c: ModuleType, data: bytearray, before: int, room: int, change: tuple[int, int] | None) -> None:
@@ -214,9 +228,7 @@ def test_no_record_lies_outside(c: ModuleType, at: int, end: int) -> None:
 def test_a_record_is_scanned(c: ModuleType) -> None:
     data = bytes(some_record(b"body", b"topic", b"UNIQ_KEY\x01u", 0))
     crc = record.body_crc(b"body")
-    assert c.scan_record(data, 0, len(data)) == (
-        len(data), crc, 1, -5, 1 << 40, 0, 7, 4, b"topic", b"UNIQ_KEY\x01u"
-    )  # fmt: skip
+    assert c.scan_record(data, 0, len(data)) == (len(data), crc, 1, -5, 1 << 40, 0, 7, 4, b"topic", b"UNIQ_KEY\x01u")
     watched = [data, crc]
     before = [sys.getrefcount(each) for each in watched]
     for _ in range(1000):
@@ -235,8 +247,14 @@ some_entries = st.lists(
 )
 
 
-@given(some_entries, st.integers(0, 90), st.sampled_from([-(2**31) - 1, 0, 5, 0x7FFFFFFE]),
-       st.sampled_from([-(2**63), 4]), st.sets(small_codes), st.binary(max_size=3))  # fmt: skip
+@given(
+    some_entries,
+    st.integers(0, 90),
+    st.sampled_from([-(2**31) - 1, 0, 5, 0x7FFFFFFE]),
+    st.sampled_from([-(2**63), 4]),
+    st.sets(small_codes),
+    st.binary(max_size=3),
+)
 @example([(1, 5, 2), (2, 5, (7 << 32) + 1)], 0, 0x7FFFFFFE, 0, {1}, b"")
 @example([(1, 5, 2), (2, 0x7FFFFFFF, 2)], 0, 0x7FFFFFFE, 0, {1}, b"")
 def test_pass_entries(
