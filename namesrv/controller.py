@@ -11,6 +11,7 @@ many NameServers fit into one test process.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -88,7 +89,8 @@ async def serve(
     memory = budget_of(server_settings.max_request_bytes, server_settings.max_frame_bytes)
     routes = _make_routes(memory.tables)
     kv_config = _load_kv_config(settings, memory.tables)
-    config, tls = config or RuntimeConfig(settings, server_settings), tls or TlsSettings()
+    config = config or RuntimeConfig(settings, server_settings)
+    tls = tls or TlsSettings()
     dialing = _client_certificates(settings, tls)
     dropped = Counter[str]()
     async with AsyncExitStack() as stack:
@@ -100,15 +102,12 @@ async def serve(
         certificates = ServerCertificates(tls)
         turn = Turn()
         events = BrokerConnections(routes, dropped)
-        server = RemotingServer(
-            server_settings, turn, events=events, tls_mode=tls.mode, tls_context=certificates.context, memory=memory
-        )
+        server = _make_server(server_settings, turn, events, tls, certificates, memory)
         port = _bind(server, server_settings, table)
         if on_jump is not None:
             on_jump(routes.brokers.time_jumped)
             on_jump(server.time_jumped)
-        tasks = [RouteUpkeep(routes).run, certificates.watch, *([dialing.watch] if dialing is not None else [])]
-        tasks += [partial(scan_silent_brokers, routes, dropped), partial(log_kv_config, kv_config)]
+        tasks = _background_tasks(events, kv_config, certificates, dialing)
         asked = trio.Event()
         stopping = Stopping()
         async with trio.open_nursery() as nursery:
@@ -143,6 +142,35 @@ def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
     kv_config = KvConfig(path, account=memory.account("key-value entries"))
     kv_config.load()
     return kv_config
+
+
+def _make_server(
+    settings: ServerSettings,
+    turn: Turn,
+    events: BrokerConnections,
+    tls: TlsSettings,
+    certificates: ServerCertificates,
+    memory: MemoryBudget,
+) -> RemotingServer:
+    context = certificates.context
+    return RemotingServer(settings, turn, events=events, tls_mode=tls.mode, tls_context=context, memory=memory)
+
+
+def _background_tasks(
+    brokers: BrokerConnections,
+    kv_config: KvConfig,
+    certificates: ServerCertificates,
+    dialing: ClientCertificates | None,
+) -> list[Callable[[], Awaitable[None]]]:
+    tasks: list[Callable[[], Awaitable[None]]] = [
+        RouteUpkeep(brokers.routes).run,
+        certificates.watch,
+        partial(scan_silent_brokers, brokers.routes, brokers.dropped),
+        partial(log_kv_config, kv_config),
+    ]
+    if dialing is not None:
+        tasks.append(dialing.watch)
+    return tasks
 
 
 async def _open_monitoring(settings: ServerSettings, stack: AsyncExitStack) -> Monitoring | None:

@@ -17,7 +17,6 @@ def add_tasks(serving: Serving) -> None:
     metadata = tables.metadata
     stats = tables.stats
     store_metrics = tables.store_metrics
-    latencies = tables.latencies
     stats_log = StatsLog(stats)
     watermarks = WatermarkLog(tables.pools, lambda: len(serving.pull.long_polling))
     memory = tables.surroundings.table_memory
@@ -39,7 +38,7 @@ def add_tasks(serving: Serving) -> None:
 
     def turn_minute() -> None:
         store_metrics.turn_minute()
-        latencies.turn_minute()
+        tables.latencies.turn_minute()
 
     async def print_moments() -> None:
         await serving.protection.measure()
