@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from client_cluster import LIMIT_SECONDS, Cluster, fresh, send_all, until, until_findable
+from client_cluster import LIMIT_SECONDS, Cluster, fresh, make_topic, send_all, until, until_findable
 
 from triomq.client.api import (
     BrokerUnreachable,
@@ -277,10 +277,11 @@ async def test_from_a_point_in_time(cluster: Cluster) -> None:
 
 
 async def test_delayed_messages_wait(cluster: Cluster) -> None:
-    topic = fresh()
+    topic = await make_topic(cluster)
     with trio.fail_after(LIMIT_SECONDS):
         async with PushConsumer(fresh("G"), name_server=cluster.name_server) as consumer:
             consumer.subscribe(topic)
+            await consumer.wait_assigned(topic)
             message = Message(topic, b"later")
             message.delay_level = 1
             async with Producer(fresh("P"), name_server=cluster.name_server) as producer:
@@ -356,7 +357,7 @@ async def test_a_pull_that_the_broker_holds(cluster: Cluster) -> None:
 
 
 async def test_one_client_for_many(cluster: Cluster) -> None:
-    topic = fresh()
+    topic = await make_topic(cluster)
     with trio.fail_after(LIMIT_SECONDS):
         async with (
             Client(ClientConfig(name_server=cluster.name_server)) as client,
@@ -364,8 +365,9 @@ async def test_one_client_for_many(cluster: Cluster) -> None:
             PushConsumer(fresh("G"), client=client) as consumer,
             PushConsumer(fresh("G"), client=client) as other,
         ):
-            consumer.subscribe(topic)
-            other.subscribe(topic)
+            for one in (consumer, other):
+                one.subscribe(topic)
+                await one.wait_assigned(topic)
             await producer.send(Message(topic, b"m"))
             assert (await consumer.__anext__()).body == (await other.__anext__()).body == b"m"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from client_cluster import LIMIT_SECONDS, Cluster, fresh, send_all, trace_lines, until
+from client_cluster import LIMIT_SECONDS, Cluster, fresh, make_topic, send_all, trace_lines, until
 
 from triomq.client.api import (
     ConfigurationError,
@@ -43,7 +43,7 @@ class Outcomes:
 
 
 async def test_only_committed_transactions_are_seen(cluster: Cluster) -> None:
-    topic = fresh()
+    topic = await make_topic(cluster)
     checked: list[MessageExt] = []
 
     async def execute(message: Message, argument: str) -> LocalTransactionState:
@@ -67,6 +67,7 @@ async def test_only_committed_transactions_are_seen(cluster: Cluster) -> None:
             PushConsumer(fresh("G"), name_server=cluster.name_server) as consumer,
         ):
             consumer.subscribe(topic)
+            await consumer.wait_assigned(topic)
             states = {}
             for argument in ("ROLLBACK_MESSAGE", "UNKNOW", "raise", "COMMIT_MESSAGE"):
                 result = await producer.send_in_transaction(Message(topic, argument.encode()), argument)

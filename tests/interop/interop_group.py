@@ -7,8 +7,6 @@ other.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,7 @@ from typing import Any, Final
 import trio
 from free_ports import free_port
 from interop_cluster import Daemon
-from interop_processes import Child
+from interop_processes import Child, pause, resume
 
 from triomq import LitePullConsumer, Message, Producer
 from triomq.dledger.ledger.ledger import Ledger
@@ -115,9 +113,11 @@ class Group:
         """Stop a member in an orderly way. Return its exit status."""
         return self._daemons.pop(member).stop()
 
-    def signal(self, member: str, number: signal.Signals) -> None:
-        child = self._child(member)
-        os.kill(child.pid, number)
+    def pause(self, member: str) -> None:
+        pause(self._child(member).pid)
+
+    def resume(self, member: str) -> None:
+        resume(self._child(member).pid)
 
     def log_of(self, member: str) -> str:
         return self._child(member).log_text()
@@ -325,9 +325,9 @@ async def _stop(group: Group, observer: Observer, leader: str) -> None:
 
 
 async def _pause(group: Group, observer: Observer, leader: str) -> None:
-    group.signal(leader, signal.SIGSTOP)
+    await trio.to_thread.run_sync(group.pause, leader)
     await observer.leader([member for member in group.running if member != leader])
-    group.signal(leader, signal.SIGCONT)
+    group.resume(leader)
 
 
 async def _transfer(group: Group, observer: Observer, leader: str) -> None:

@@ -36,6 +36,25 @@ def wait_until(condition: Callable[[], object], timeout_seconds: float, what: st
         time.sleep(0.02)
 
 
+def pause(pid: int) -> None:
+    """Stop a process, and return when all of its threads stand still: on a busy machine some run for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(state in "TtXZ" for state in _thread_states(pid)), 30, f"process {pid} stops")
+
+
+def resume(pid: int) -> None:
+    os.kill(pid, signal.SIGCONT)
+
+
+def _thread_states(pid: int) -> list[str]:
+    """Return the state of each thread, as proc(5) has it: R runs, S sleeps, T is stopped."""
+    states = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            states.append(path.read_text().rpartition(")")[2].split()[0])
+    return states
+
+
 def die_with_parent() -> Callable[[], None] | None:
     """A pre-exec hook: the kernel ends the child when the test process dies for any reason (Linux only)."""
     if not sys.platform.startswith("linux"):

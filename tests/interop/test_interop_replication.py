@@ -16,7 +16,8 @@ from interop_processes import wait_until
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "replication"))
 
-from replication_processes import Cluster, create_topic, pause, pull, resume, send, send_fields, send_many
+from interop_processes import pause, resume
+from replication_processes import Cluster, create_topic, pull, send, send_fields, send_many
 
 MIXED = [("apache", "triomq"), ("triomq", "apache")]
 OK, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT, SERVICE_NOT_AVAILABLE = 0, 11, 12, 14

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import threading
 import time
@@ -395,11 +393,3 @@ class Cluster:
             daemon.kill()
         for proxy in self.proxies:
             proxy.close()
-
-
-def pause(pid: int) -> None:
-    os.kill(pid, signal.SIGSTOP)
-
-
-def resume(pid: int) -> None:
-    os.kill(pid, signal.SIGCONT)

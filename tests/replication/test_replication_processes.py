@@ -19,7 +19,7 @@ import interop_wire as wire
 import pytest
 import trio
 from free_ports import PortTaken
-from interop_processes import ProcessFailed, wait_until
+from interop_processes import ProcessFailed, pause, resume, wait_until
 from replication_processes import (
     GET_MAX_OFFSET,
     QUERY_CONSUMER_OFFSET,
@@ -28,9 +28,7 @@ from replication_processes import (
     Traffic,
     create_topic,
     is_prefix,
-    pause,
     pull,
-    resume,
     send,
     send_fields,
     send_many,
