@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 import warnings
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,6 +235,32 @@ def test_functions_have_few_parameters() -> None:
     counts = {name: parameter_count(node) for path in SOURCES for name, node in functions(path)}
     found = {name: n for name, n in counts.items() if n > MAX_PARAMETERS}
     compare(found, MANY_PARAMETERS, f"{MAX_PARAMETERS} parameters")
+
+
+def test_rooms_that_nothing_imports_are_not_installed() -> None:
+    """Each room in the wheel belongs to a command, a plug-in or a public module, or one that does imports it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    entries = {*project["project"]["scripts"].values()}
+    entries |= {target for group in project["project"]["entry-points"].values() for target in group.values()}
+    reached = {target.partition(":")[0] for target in entries}
+    reached |= {name for name in modules() if name.count(".") <= 1 and room_of(name) not in ROOMS}
+    pending = list(reached)
+    while pending:
+        found = imported_modules(modules()[pending.pop()]) - reached
+        reached |= found
+        pending += found
+    left_out = {pattern.removeprefix("triomq.").removesuffix("*") for pattern in excluded_packages(project)}
+    assert {room for room in ROOMS if not any(room_of(name) == room for name in reached)} == left_out
+
+
+def excluded_packages(project: dict[str, Any]) -> list[str]:
+    found: list[str] = project["tool"]["setuptools"]["packages"]["find"]["exclude"]
+    return found
+
+
+def room_of(module: str) -> str:
+    """Return `store` for triomq.store.reading, an empty text for a module outside of the rooms."""
+    return module.split(".")[1] if module.startswith("triomq.") else ""
 
 
 def public_definitions(path: Path) -> Iterator[tuple[str, str]]:
