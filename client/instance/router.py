@@ -64,14 +64,20 @@ class Router(Caller):
         known = self.known_publish_route(topic)
         if known is not None:
             return known
-        look_up = partial(self._look_up_to_publish, topic, template, max_queues)
-        await self._lookups.run((topic, template, max_queues), look_up)
+        await self.refresh_publish_route(topic, template, max_queues)
         route = self.routes.get(topic) or self._no_route(topic)
         if not route.publish:
             raise NoRoute(
                 topic, self.name_servers.addresses, "none of its brokers accepts messages (no master or no permission)"
             )
         return route
+
+    async def refresh_publish_route(self, topic: str, template: str, max_queues: int) -> None:
+        """Update the route to send by, once for all tasks that want it at the same moment. A topic that no name server
+        knows follows the brokers of the template: otherwise a new master that lacks the topic never gets the send that
+        creates it. Raises NoRoute, NameServersUnreachable."""
+        look_up = partial(self._look_up_to_publish, topic, template, max_queues)
+        await self._lookups.run((topic, template, max_queues), look_up)
 
     async def _look_up_to_publish(self, topic: str, template: str, max_queues: int) -> None:
         try:

@@ -274,7 +274,9 @@ class Sender:
     async def _refresh_route(self, topic: str, deadline: float) -> None:
         try:
             with trio.move_on_at(deadline):
-                await self._client.refresh_route(topic)
+                await self._client.refresh_publish_route(
+                    topic, self.attempts.template_topic, self.attempts.default_topic_queues
+                )
         except MQClientError as error:
             log.debug("route not refreshed after a failed send", topic=topic, error=str(error))
 

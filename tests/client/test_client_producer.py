@@ -80,6 +80,25 @@ async def test_a_master_that_is_a_slave_now_is_left_at_once(cluster: FakeCluster
     assert [len(broker.of(SEND)) for broker in (former, new)] == [2, 1]
 
 
+@pytest.mark.parametrize("was_known", [False, True])
+async def test_the_new_master_gets_messages_of_a_topic_that_no_name_server_knows(
+    cluster: FakeCluster, autojump_clock: MockClock, was_known: bool
+) -> None:
+    """A slave that takes over may lack a new topic, and its registration is then the first without it."""
+    former, new = cluster.brokers["a"], cluster.replica("a")
+    del cluster.brokers["b"]
+    cluster.topic("TBW102", 4)
+    if not was_known:
+        del cluster.topics["T"]
+    async with Producer("P", name_server=NAME_SERVER) as producer:
+        await producer.send(Message("T", b"m"))
+        cluster.topics.pop("T", None)
+        former.will(SEND, *[refuse(ResponseCode.SERVICE_NOT_AVAILABLE)] * 9)
+        former.advertised, new.advertised = new.advertised, former.advertised
+        await producer.send(Message("T", b"m"))
+    assert [len(broker.of(SEND)) for broker in (former, new)] == [2, 1]
+
+
 async def test_after_all_attempts_the_error_tells_each(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     for broker in cluster.brokers.values():
         broker.will(SEND, *[refuse(ResponseCode.SYSTEM_ERROR, f"{broker.name} is ill")] * 3)
