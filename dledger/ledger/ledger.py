@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from triomq.dledger.ledger import entry_format, recovery, replacing
 from triomq.dledger.ledger.recent_entries import RecentEntries
@@ -352,20 +353,20 @@ class Ledger:
     def sync(self) -> None:
         """Bring all entries to disk, and raise `synced_index`. Raises OSError; the ledger is broken then, because a
         second sync would succeed without the pages that the first one lost."""
-        self._sync_now(with_index=False)
-
-    def _sync_now(self, *, with_index: bool) -> PendingSync:
-        pending = self.begin_sync(with_index=with_index)
+        pending = self.begin_sync()
         pending.run()
         self.end_sync(pending)
-        return pending
 
-    def begin_sync(self, *, with_index: bool = False) -> PendingSync:
-        """Return a sync of all entries that are written by now, and of their index units if `with_index`. A thread may
-        `run` it while the ledger changes; `end_sync` then raises `synced_index`. Raises OSError without a descriptor.
-        """
-        sequences = [self._data, self._index] if with_index else [self._data]
-        return self._syncs.begin(sequences, self._end.index)
+    def begin_sync(self) -> PendingSync:
+        """Return a sync of all entries that are written by now. A thread may `run` it while the ledger changes;
+        `end_sync` then raises `synced_index`. Raises OSError without a descriptor."""
+        return self._syncs.begin([self._data], self._end.index)
+
+    def begin_noting(self, committed: int) -> PendingSync:
+        """Return a sync of entries and index units that also writes a checkpoint; `end_noting` ends it."""
+        pending = self._syncs.begin([self._data, self._index], self._end.index)
+        pending.note = partial(self._notes.prepare_checkpoint, self._end.index, committed)
+        return pending
 
     def end_sync(self, sync: PendingSync) -> None:
         """Count what a sync has brought to disk. Raises its OSError; the ledger is broken then."""
@@ -391,18 +392,25 @@ class Ledger:
         """The committed index of the last checkpoint; -1 if it is not of this ledger."""
         return min(self._noted[1], self._end.index) if self._noted[1] >= self.begin_index >= 0 else -1
 
-    def note(self, sync: PendingSync, committed: int) -> bool:
-        """Note what a sync with the index has brought to disk: see `save_checkpoint`. Return False if entries were cut
-        meanwhile. Raises OSError."""
-        if sync.mark.is_whole:
-            self._notes.save_checkpoint(sync.mark.end_index, committed)
-            self._noted = (sync.mark.end_index, committed)
-        return sync.mark.is_whole
+    def end_noting(self, sync: PendingSync, committed: int) -> bool:
+        """Count what `begin_noting` has brought to disk, like `end_sync`, and put its checkpoint in place. Return False
+        if entries were cut meanwhile. Raises OSError."""
+        self.end_sync(sync)
+        if not sync.mark.is_whole:
+            return False
+        if sync.note_error is not None:
+            raise sync.note_error
+        self._notes.put_checkpoint()
+        self._noted = (sync.mark.end_index, committed)
+        return True
 
     def save_checkpoint(self, committed: int) -> None:
         """Sync everything and note the end: a recovery reads neither units nor bodies of what is before it. Raises
         OSError like `sync`."""
-        self.note(self._sync_now(with_index=True), committed)
+        pending = self.begin_noting(committed)
+        pending.run()
+        self.end_noting(pending, committed)
+        self._files.sync_directory(self._directory)
 
     def _lower_note(self, end_index: int) -> None:
         """Note a smaller end before anything behind it changes. Raises OSError."""

@@ -6,6 +6,8 @@ lowers the marks of all. Files before the last one of an earlier sync do not cha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import MappedFile
@@ -29,7 +31,7 @@ class SyncMark:
 class PendingSync:
     """A sync of what was written before it began. Nothing here refers to the ledger, so a thread may run it."""
 
-    __slots__ = ("_directories", "_fds", "_files", "error", "mark", "starts")
+    __slots__ = ("_directories", "_fds", "_files", "error", "mark", "note", "note_error", "starts")
 
     def __init__(self, files: Files, fds: list[int], starts: dict[str, int], mark: SyncMark) -> None:
         """`starts`: for each directory the start of its last file."""
@@ -39,9 +41,21 @@ class PendingSync:
         self.starts = starts
         self.mark = mark
         self.error: OSError | None = None
+        self.note: Callable[[], None] | None = None
+        """What to write when everything is synced. `note_error` is what went wrong with it."""
+        self.note_error: OSError | None = None
 
     def run(self) -> None:
-        """Sync, and close the descriptors. `error` is what went wrong."""
+        """Sync, close the descriptors, and write the note. `error` is what went wrong with the sync."""
+        self._sync()
+        if self.note is None or self.error is not None:
+            return
+        try:
+            self.note()
+        except OSError as error:
+            self.note_error = error
+
+    def _sync(self) -> None:
         try:
             for fd in self._fds:
                 self._files.datasync(fd)

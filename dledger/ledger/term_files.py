@@ -7,6 +7,9 @@ A vote that a crash takes back would be given twice, so `currterm` is synced, re
 directory synced, before `save` returns. RocketMQ deletes the old file before it renames: where `currterm` is missing
 but `currterm.tmp` or `currterm.bak` is there, its process ended between the two. Of these the one with the larger term
 counts: `.tmp` was whole before the deletion, unless the power failed, too.
+
+A checkpoint that notes more than the last one is written in a thread, as `checkpoint.next`, because a busy disk takes
+seconds to sync it. A checkpoint that notes less has a temporary file of its own, and never waits for the thread.
 """
 
 from __future__ import annotations
@@ -53,7 +56,16 @@ class TermFiles:
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
         """Note the last index that is on disk, and the committed one. Raises OSError."""
-        self._save("checkpoint", f"endIndex={end_index}\ncommittedIndex={committed_index}\n")
+        self._save("checkpoint", _checkpoint(end_index, committed_index))
+
+    def prepare_checkpoint(self, end_index: int, committed_index: int) -> None:
+        """Write and sync a checkpoint that `put_checkpoint` can put in place. A thread may do this. Raises OSError."""
+        self._write(f"{self._directory}/checkpoint.next", _checkpoint(end_index, committed_index))
+
+    def put_checkpoint(self) -> None:
+        """Replace the checkpoint by the prepared one, which notes more. Raises OSError. The name is not synced: after a
+        power failure the old checkpoint is as true as the new one."""
+        self._files.rename(f"{self._directory}/checkpoint.next", f"{self._directory}/checkpoint")
 
     def _read(self, path: str) -> dict[str, str]:
         try:
@@ -64,16 +76,23 @@ class TermFiles:
         return {key.strip(): value.strip() for key, _, value in pairs}
 
     def _save(self, name: str, text: str) -> None:
-        data = text.encode()
         path = f"{self._directory}/{name}"
-        fd = self._files.create(f"{path}.tmp", len(data))
+        self._write(f"{path}.tmp", text)
+        self._files.rename(f"{path}.tmp", path)
+        self._files.sync_directory(self._directory)
+
+    def _write(self, path: str, text: str) -> None:
+        data = text.encode()
+        fd = self._files.create(path, len(data))
         try:
             self._files.pwrite(fd, data, 0)
             self._files.datasync(fd)
         finally:
             self._files.close(fd)
-        self._files.rename(f"{path}.tmp", path)
-        self._files.sync_directory(self._directory)
+
+
+def _checkpoint(end_index: int, committed_index: int) -> str:
+    return f"endIndex={end_index}\ncommittedIndex={committed_index}\n"
 
 
 def _term_in(values: dict[str, str]) -> tuple[int, str | None] | None:

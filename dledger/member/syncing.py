@@ -1,4 +1,4 @@
-"""The syncs of a member's ledger, in a thread, and its checkpoint every three seconds.
+"""The syncs of a member's ledger and its checkpoint every three seconds, both in a thread.
 
 One task does both, so that only one sync is pending. With SYNC_FLUSH a sync follows the one before it as long as there
 is something to sync; otherwise, where no answer waits for it, it comes half a second after the first entry.
@@ -75,14 +75,15 @@ class Syncing:
             return True
         state = self._state()
         try:
-            pending = ledger.begin_sync(with_index=is_noted)
+            pending = ledger.begin_noting(state[2]) if is_noted else ledger.begin_sync()
         except OSError as error:
             return await self._wait_after(error)
         with trio.CancelScope(shield=True):  # it holds descriptors
             await self._offload(pending.run)
         try:
-            ledger.end_sync(pending)
-            if is_noted and ledger.note(pending, state[2]):
+            if not is_noted:
+                ledger.end_sync(pending)
+            elif ledger.end_noting(pending, state[2]):
                 self._noted = state
         except OSError as error:
             return await self._wait_after(error)

@@ -211,6 +211,22 @@ def test_a_checkpoint_never_notes_what_a_cut_removes(tmp_path: Path) -> None:
     assert any("/data/" in one.path for one in files.journal[lowered:])
 
 
+def test_a_cut_during_the_sync_of_a_checkpoint_leaves_the_lower_one(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"x"] * 9)
+    ledger.save_checkpoint(5)
+    ledger.append(1, [b"x"] * 9)
+    noting = ledger.begin_noting(8)
+    ledger.cut(3)
+    noting.run()
+    assert not ledger.end_noting(noting, 8)
+    assert TermFiles(Files(), str(tmp_path)).load_checkpoint() == (3, 3)
+    again = ledger.begin_noting(3)
+    again.run()
+    assert ledger.end_noting(again, 3)
+    assert TermFiles(Files(), str(tmp_path)).load_checkpoint() == (3, 3)
+
+
 def test_a_cut_of_everything_keeps_the_place_where_the_ledger_begins(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.reset(Entry(body=b"a", index=4, pos=4096, size=49, term=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 import trio
 from member_lab import GROUP, PORT, MemberLab, ask, group_client, run_lab
+from trio.testing import MockClock
 
+from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.calls import Calls
 from triomq.dledger.member.client import GroupFailed
 from triomq.dledger.member.peers import PeersRefused, parse_peers
+from triomq.dledger.member.syncing import NOTE_SECONDS, Syncing
 from triomq.dledger.rules.actions import Role, Send
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import (
@@ -43,6 +47,57 @@ OVER_WIRE = {"group": GROUP, "leader_id": "n1", "local_id": "n1", "remote_id": "
 
 def vote_request(term: int) -> bytes:
     return VoteRequest(**OVER_WIRE, term=term).encode()
+
+
+class ThreadNotingFiles(Files):
+    """Notes which threads wait for the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def datasync(self, fd: int) -> None:
+        self.threads.add(threading.get_ident())
+        super().datasync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self.threads.add(threading.get_ident())
+        super().sync_directory(path)
+
+
+async def test_a_busy_disk_under_a_checkpoint_does_not_hold_up_the_event_loop(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A leader of RocketMQ gives a follower three seconds for an answer."""
+    files = ThreadNotingFiles()
+    ledger = Ledger(files, str(tmp_path), 65536, is_whole=lambda entry: True)
+    ledger.open()
+    ledger.append(1, [b"x"])
+    files.threads.clear()
+
+    async def offload(function: Callable[..., Any], *arguments: Any) -> None:
+        thread = threading.Thread(target=function, args=arguments)
+        thread.start()
+        thread.join()  # the clock stands meanwhile
+
+    async with trio.open_nursery() as nursery:
+        syncing = Syncing(
+            ledger,
+            offload,
+            is_sync_flush=False,
+            syncs=True,
+            synced=lambda: None,
+            failed=lambda error: None,
+            committed=lambda: 0,
+        )
+        ledger.append(1, [b"y"])
+        nursery.start_soon(syncing.run)
+        await trio.sleep(2 * NOTE_SECONDS)
+        nursery.cancel_scope.cancel()
+    ledger.close()
+    assert TermFiles(files, str(tmp_path)).load_checkpoint() == (1, 0)
+    assert files.threads
+    assert threading.get_ident() not in files.threads
 
 
 def test_a_vote_is_on_disk_before_it_is_answered(tmp_path: Path) -> None:
