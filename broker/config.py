@@ -98,36 +98,44 @@ class BrokerSettings:
         "traceTopicEnable", False, meaning="create the trace topic with one queue", important=True
     )
     send_message_thread_pool_nums: int = _changeable(
-        "sendMessageThreadPoolNums", min(_CPU_COUNT, 4), meaning=_POOL_SIZE, minimum=1
+        "sendMessageThreadPoolNums", min(_CPU_COUNT, 4), meaning=_POOL_SIZE, minimum=1, ignored=True
     )
     put_message_future_thread_pool_nums: int = _changeable(
-        "putMessageFutureThreadPoolNums", min(_CPU_COUNT, 4), meaning=_NO_EFFECT, minimum=1
+        "putMessageFutureThreadPoolNums", min(_CPU_COUNT, 4), meaning=_NO_EFFECT, minimum=1, ignored=True
     )
     pull_message_thread_pool_nums: int = _changeable(
-        "pullMessageThreadPoolNums", 16 + 2 * _CPU_COUNT, meaning=_POOL_SIZE, minimum=1
+        "pullMessageThreadPoolNums", 16 + 2 * _CPU_COUNT, meaning=_POOL_SIZE, minimum=1, ignored=True
     )
     process_reply_message_thread_pool_nums: int = _changeable(
-        "processReplyMessageThreadPoolNums", 16 + 2 * _CPU_COUNT, meaning=_POOL_SIZE, minimum=1
+        "processReplyMessageThreadPoolNums", 16 + 2 * _CPU_COUNT, meaning=_POOL_SIZE, minimum=1, ignored=True
     )
     query_message_thread_pool_nums: int = _changeable(
-        "queryMessageThreadPoolNums", 8 + _CPU_COUNT, meaning=_POOL_SIZE, minimum=1
+        "queryMessageThreadPoolNums", 8 + _CPU_COUNT, meaning=_POOL_SIZE, minimum=1, ignored=True
     )
-    admin_broker_thread_pool_nums: int = _changeable("adminBrokerThreadPoolNums", 16, meaning=_POOL_SIZE, minimum=1)
-    client_manage_thread_pool_nums: int = _changeable("clientManageThreadPoolNums", 32, meaning=_POOL_SIZE, minimum=1)
+    admin_broker_thread_pool_nums: int = _changeable(
+        "adminBrokerThreadPoolNums", 16, meaning=_POOL_SIZE, minimum=1, ignored=True
+    )
+    client_manage_thread_pool_nums: int = _changeable(
+        "clientManageThreadPoolNums", 32, meaning=_POOL_SIZE, minimum=1, ignored=True
+    )
     consumer_manage_thread_pool_nums: int = _changeable(
-        "consumerManageThreadPoolNums", 32, meaning=_POOL_SIZE, minimum=1
+        "consumerManageThreadPoolNums", 32, meaning=_POOL_SIZE, minimum=1, ignored=True
     )
     heartbeat_thread_pool_nums: int = _changeable(
-        "heartbeatThreadPoolNums", min(32, _CPU_COUNT), meaning=_POOL_SIZE, minimum=1
+        "heartbeatThreadPoolNums", min(32, _CPU_COUNT), meaning=_POOL_SIZE, minimum=1, ignored=True
     )
     end_transaction_thread_pool_nums: int = _changeable(
-        "endTransactionThreadPoolNums", max(8 + 2 * _CPU_COUNT, 4 * min(_CPU_COUNT, 4)), meaning=_POOL_SIZE, minimum=1
+        "endTransactionThreadPoolNums",
+        max(8 + 2 * _CPU_COUNT, 4 * min(_CPU_COUNT, 4)),
+        meaning=_POOL_SIZE,
+        minimum=1,
+        ignored=True,
     )
     flush_consumer_offset_interval_ms: int = _changeable(
         "flushConsumerOffsetInterval", 5000, meaning="ms between writes of consumerOffset.json", minimum=1
     )
     flush_consumer_offset_history_interval_ms: int = _changeable(
-        "flushConsumerOffsetHistoryInterval", 60000, meaning=_NO_EFFECT
+        "flushConsumerOffsetHistoryInterval", 60000, meaning=_NO_EFFECT, ignored=True
     )
     reject_transaction_message: bool = _changeable(
         "rejectTransactionMessage", False, meaning="refuse half messages with code 16", important=True
@@ -168,7 +176,7 @@ class BrokerSettings:
     end_transaction_pool_queue_capacity: int = _changeable(
         "endTransactionPoolQueueCapacity", 100000, meaning="requests that may wait in the transaction pool", minimum=1
     )
-    filter_server_nums: int = _changeable("filterServerNums", 0, meaning=_NO_EFFECT)
+    filter_server_nums: int = _changeable("filterServerNums", 0, meaning=_NO_EFFECT, ignored=True)
     long_polling_enable: bool = _changeable(
         "longPollingEnable",
         True,
@@ -180,14 +188,14 @@ class BrokerSettings:
     notify_consumer_ids_changed_enable: bool = _changeable(
         "notifyConsumerIdsChangedEnable", True, meaning="notify the members of a group when it changed"
     )
-    high_speed_mode: bool = _changeable("highSpeedMode", False, meaning=_NO_EFFECT)
-    commercial_enable: bool = _changeable("commercialEnable", True, meaning=_NO_EFFECT)
-    commercial_timer_count: int = _changeable("commercialTimerCount", 1, meaning=_NO_EFFECT)
-    commercial_trans_count: int = _changeable("commercialTransCount", 1, meaning=_NO_EFFECT)
-    commercial_big_count: int = _changeable("commercialBigCount", 1, meaning=_NO_EFFECT)
-    commercial_base_count: int = _changeable("commercialBaseCount", 1, meaning=_NO_EFFECT, minimum=0)
-    transfer_msg_by_heap: bool = _changeable("transferMsgByHeap", True, meaning=_NO_EFFECT)
-    max_delay_time: int = _changeable("maxDelayTime", 40, meaning=_NO_EFFECT)
+    high_speed_mode: bool = _changeable("highSpeedMode", False, meaning=_NO_EFFECT, ignored=True)
+    commercial_enable: bool = _changeable("commercialEnable", True, meaning=_NO_EFFECT, ignored=True)
+    commercial_timer_count: int = _changeable("commercialTimerCount", 1, meaning=_NO_EFFECT, ignored=True)
+    commercial_trans_count: int = _changeable("commercialTransCount", 1, meaning=_NO_EFFECT, ignored=True)
+    commercial_big_count: int = _changeable("commercialBigCount", 1, meaning=_NO_EFFECT, ignored=True)
+    commercial_base_count: int = _changeable("commercialBaseCount", 1, meaning=_NO_EFFECT, minimum=0, ignored=True)
+    transfer_msg_by_heap: bool = _changeable("transferMsgByHeap", True, meaning=_NO_EFFECT, ignored=True)
+    max_delay_time: int = _changeable("maxDelayTime", 40, meaning=_NO_EFFECT, ignored=True)
     region_id: str = _changeable("regionId", "DefaultRegion", meaning="value of MSG_REGION in send responses")
     register_broker_timeout_ms: int = _changeable(
         "registerBrokerTimeoutMills", 6000, meaning="ms to register at all NameServers", minimum=1
@@ -273,14 +281,15 @@ class BrokerSettings:
     acl_failures_per_minute: int = _changeable(
         "aclFailuresPerMinute",
         60,
-        meaning="wrong signatures for one account from one address; more are refused unseen, 0: no limit (TrioMQ only)",
+        meaning="wrong signatures for one account from one address; more are refused unseen, 0: no limit",
         minimum=0,
+        own=True,
     )
     acl_like_rocketmq: bool = setting(
         "aclLikeRocketMQ",
         False,
-        meaning="with aclEnable, check only what RocketMQ 4.9.7 checks, so that any account becomes an administrator "
-        "(TrioMQ only)",
+        meaning="with aclEnable, check only what RocketMQ 4.9.7 checks, so that any account becomes an administrator",
+        own=True,
     )
     store_reply_message_enable: bool = _changeable(
         "storeReplyMessageEnable", True, meaning="store reply messages after they were pushed"
@@ -293,76 +302,85 @@ class BrokerSettings:
     config_update_without_acl: bool = setting(
         "configUpdateWithoutAcl",
         False,
-        meaning="without aclEnable, let everybody change the configuration over the network (TrioMQ only)",
+        meaning="without aclEnable, let everybody change the configuration over the network",
+        own=True,
     )
 
     max_topic_table_bytes: int = _changeable(
         "maxTopicTableBytes",
         12 * 1024**2,
-        meaning="bytes of the topic table as NameServers and slaves receive it; new topics above are refused "
-        "(TrioMQ only)",
+        meaning="bytes of the topic table as NameServers and slaves receive it; new topics above are refused",
         minimum=65536,
         maximum=15 * 1024**2,
+        own=True,
     )
     max_group_table_bytes: int = _changeable(
         "maxGroupTableBytes",
         12 * 1024**2,
-        meaning="bytes of the table of groups as slaves receive it; new groups above are refused (TrioMQ only)",
+        meaning="bytes of the table of groups as slaves receive it; new groups above are refused",
         minimum=65536,
         maximum=15 * 1024**2,
+        own=True,
     )
     max_offset_table_bytes: int = _changeable(
         "maxOffsetTableBytes",
         15 * 1024**2,
         meaning="bytes of the table of consumer offsets, of which slaves receive 16 MiB; offsets of new groups and "
-        "queues above are refused (TrioMQ only)",
+        "queues above are refused",
         minimum=65536,
         maximum=1024**3,
+        own=True,
     )
     max_messages_per_batch: int = _changeable(
         "maxMessagesPerBatch",
         2**31 - 1,
-        meaning="messages of one batch, whose bytes maxMessageSize bounds; larger ones are refused (TrioMQ only)",
+        meaning="messages of one batch, whose bytes maxMessageSize bounds; larger ones are refused",
         minimum=1,
+        own=True,
     )
     max_groups_per_client: int = _changeable(
         "maxGroupsPerClient",
         1000,
-        meaning="producer and consumer groups of one heartbeat, and of one connection; more are refused (TrioMQ only)",
+        meaning="producer and consumer groups of one heartbeat, and of one connection; more are refused",
         minimum=1,
+        own=True,
     )
 
     quota_per_account: str = _changeable(
         "quotaPerAccount",
         "",
         meaning="what each account may use, such as bytesIn=1048576,messagesIn=1000; all clients without an account "
-        "share one (TrioMQ only)",
+        "share one",
+        own=True,
     )
     quota_per_address: str = _changeable(
-        "quotaPerAddress", "", meaning="what the clients of each address may use (TrioMQ only)"
+        "quotaPerAddress", "", meaning="what the clients of each address may use", own=True
     )
     quota_per_group: str = _changeable(
-        "quotaPerGroup", "", meaning="what each producer or consumer group may use (TrioMQ only)"
+        "quotaPerGroup", "", meaning="what each producer or consumer group may use", own=True
     )
     quota_burst_ms: int = _changeable(
         "quotaBurstMillis",
         1000,
-        meaning="ms of a quota that may be used at once after a pause (TrioMQ only)",
+        meaning="ms of a quota that may be used at once after a pause",
         minimum=1,
         maximum=3_600_000,
+        own=True,
     )
 
     metrics_ask_clients: bool = setting(
         "metricsAskClients",
         True,
         meaning="with metricsPort, ask each push consumer once a minute for its rates, as rocketmq-exporter does; of "
-        "several brokers with the same consumers one is enough (TrioMQ only)",
+        "several brokers with the same consumers one is enough",
+        own=True,
     )
 
     extensions: str = setting(
         "extensions",
         "",
-        meaning="comma list of installed extensions to load, * for all: hooks, validators, transactions (TrioMQ only)",
+        meaning="comma list of installed extensions to load, * for all: hooks, validators, transactions",
+        own=True,
     )
 
     queue_lock_lifetime_ms: int = setting(

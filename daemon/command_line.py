@@ -38,6 +38,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("n", "namesrvAddr", True, "NameServer addresses, such as '192.168.0.1:9876;192.168.0.2:9876'"),
     Option("p", "printConfigItem", False, "print all settings and end"),
     Option("", "explain", False, "print all settings (with -m the important ones) and what each means, and end"),
+    Option("", "own", False, "--explain, of the settings that RocketMQ does not have only"),
     Option("", "check", False, "check the configuration and the directories it names, start nothing, and end"),
     Option("", "version", False, "print the version and end"),
 )
@@ -52,6 +53,7 @@ class CommandLine:
     print_all: bool = False
     print_important: bool = False
     explain: bool = False
+    own: bool = False
     check: bool = False
     ignored: tuple[str, ...] = ()
 
@@ -91,7 +93,8 @@ def parse_command_line(program: str, arguments: Sequence[str], *, letters: str) 
         namesrv_addr=values.get("namesrvAddr"),
         print_all="printConfigItem" in values,
         print_important="printImportantConfig" in values,
-        explain="explain" in values,
+        explain="explain" in values or "own" in values,
+        own="own" in values,
         check="check" in values,
         ignored=tuple(ignored),
     )
@@ -121,7 +124,7 @@ def listing(options: CommandLine, records: Sequence[Any], layers: ConfigurationL
     """Return what -p, -m and --explain print."""
     important_only = options.print_important and not options.print_all
     if options.explain:
-        return explained(records, layers, important_only=important_only)
+        return explained(records, layers, important_only=important_only, own_only=options.own)
     return settings_listing(records, important_only=important_only)
 
 

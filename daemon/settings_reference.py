@@ -15,12 +15,14 @@ from triomq.protocol.settings import Declaration, declarations, value_text
 _WIDTH = 100
 
 
-def explained(records: Iterable[Any], layers: ConfigurationLayers, *, important_only: bool = False) -> str:
+def explained(
+    records: Iterable[Any], layers: ConfigurationLayers, *, important_only: bool = False, own_only: bool = False
+) -> str:
     """Return all settings with their current values as a configuration file, with a comment that explains each."""
     entries: list[str] = []
     for record in records:
         for declaration in declarations(type(record)):
-            if declaration.important or not important_only:
+            if (declaration.important or not important_only) and (declaration.own or not own_only):
                 entries.append(_entry(declaration, getattr(record, declaration.name), layers))
     return "\n".join(entries)
 
@@ -28,8 +30,10 @@ def explained(records: Iterable[Any], layers: ConfigurationLayers, *, important_
 def facts(declaration: Declaration, default: str | None = None) -> Iterator[str]:
     """Yield short facts about a setting, such as "default 500", "ms" and "changeable at run time". `default` is that of
     the program, if it has one of its own."""
-    if not declaration.has_effect:
+    if declaration.ignored:
         return
+    if declaration.own:
+        yield "TrioMQ only"
     if default is None and declaration.default is not None:
         default = value_text(declaration.default)
     if default:

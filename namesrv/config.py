@@ -38,40 +38,44 @@ class NamesrvSettings:
     )
     namesrv_addr: str | None = setting("namesrvAddr", None, meaning="NameServers that clusterTest asks")
     max_topics: int = setting(
-        "maxTopics", 500_000, meaning="topics above this are refused (TrioMQ only)", minimum=1, changeable=True
+        "maxTopics", 500_000, meaning="topics above this are refused", minimum=1, changeable=True, own=True
     )
     max_routes: int = setting(
         "maxRoutes",
         2_000_000,
-        meaning="pairs of a topic and a broker name; a registration that brings more is refused (TrioMQ only)",
+        meaning="pairs of a topic and a broker name; a registration that brings more is refused",
         minimum=1,
         changeable=True,
+        own=True,
     )
     max_broker_addresses: int = setting(
-        "maxBrokerAddresses", 20_000, meaning="brokers above this are refused (TrioMQ only)", minimum=1, changeable=True
+        "maxBrokerAddresses", 20_000, meaning="brokers above this are refused", minimum=1, changeable=True, own=True
     )
     max_kv_entries: int = setting(
         "maxKvEntries",
         100_000,
-        meaning="key-value entries above this are refused (TrioMQ only)",
+        meaning="key-value entries above this are refused",
         minimum=1,
         changeable=True,
+        own=True,
     )
     max_kv_bytes: int = setting(
         "maxKvBytes",
         8 * 1024**2,
-        meaning="bytes of all key-value entries; more are refused (TrioMQ only)",
+        meaning="bytes of all key-value entries; more are refused",
         minimum=1,
         changeable=True,
+        own=True,
     )
     protect_routes: bool = setting(
         "protectRoutes",
         False,
         meaning="while a broker is alive, only the client certificate that registered it, or without one the host, may "
-        "replace or unregister it (TrioMQ only)",
+        "replace or unregister it",
+        own=True,
     )
     config_update_without_acl: bool = setting(
-        "configUpdateWithoutAcl", False, meaning="let everybody change the configuration over the network (TrioMQ only)"
+        "configUpdateWithoutAcl", False, meaning="let everybody change the configuration over the network", own=True
     )
 
 

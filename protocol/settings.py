@@ -45,7 +45,8 @@ class Declaration:
     """The declaration of one field.
 
     `shown_as` is the key in listings, which differs from `key` if RocketMQ names the field unlike its setter. If
-    `is_computed`, a function computes the default from the environment and `default` is None.
+    `is_computed`, a function computes the default from the environment and `default` is None. `own`: a key of TrioMQ;
+    `ignored`: a key of RocketMQ that is accepted without effect.
     """
 
     name: str
@@ -60,16 +61,13 @@ class Declaration:
     minimum: float | None
     maximum: float | None
     changeable: bool
+    own: bool
+    ignored: bool
 
     @property
     def unit(self) -> str:
         """Return the unit that the name of the field ends in, or "" for counts and for types other than numbers."""
         return _UNITS.get(self.name.rpartition("_")[2], "") if self.type in (int, float) else ""
-
-    @property
-    def has_effect(self) -> bool:
-        """False for keys of RocketMQ that TrioMQ accepts and ignores."""
-        return "no effect" not in self.meaning
 
 
 def setting(
@@ -82,12 +80,14 @@ def setting(
     maximum: float | None = None,
     changeable: bool = False,
     shown_as: str | None = None,
+    own: bool = False,
+    ignored: bool = False,
 ) -> Any:
     """Return a dataclass field for RocketMQ's `key`.
 
     A callable default is called for each record that is created without a value. The option -m lists `important`
     keys. `minimum` and `maximum` are inclusive. An update request may change a `changeable` setting while the daemon
-    runs.
+    runs. `own` keys are TrioMQ's; `ignored` ones are RocketMQ's, accepted without effect.
     """
     metadata = {
         _METADATA: {
@@ -98,6 +98,8 @@ def setting(
             "minimum": minimum,
             "maximum": maximum,
             "changeable": changeable,
+            "own": own,
+            "ignored": ignored,
         }
     }
     if callable(default) and not isinstance(default, Enum):

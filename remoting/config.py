@@ -22,14 +22,16 @@ class ServerSettings:
     listen_port: int = setting(
         "listenPort", 8888, meaning="TCP port; 0 takes any free one", minimum=0, maximum=65535, important=True
     )
-    bind_address: str = setting("bindAddress", "", meaning="address to listen on; empty = all (TrioMQ only)")
+    bind_address: str = setting("bindAddress", "", meaning="address to listen on; empty = all", own=True)
     server_worker_threads: int = setting(
-        "serverWorkerThreads", 8, meaning="no effect: one task serves all sockets", changeable=True
+        "serverWorkerThreads", 8, meaning="no effect: one task serves all sockets", changeable=True, ignored=True
     )
     server_callback_executor_threads: int = setting(
-        "serverCallbackExecutorThreads", 0, meaning="no effect", changeable=True
+        "serverCallbackExecutorThreads", 0, meaning="no effect", changeable=True, ignored=True
     )
-    server_selector_threads: int = setting("serverSelectorThreads", 3, meaning="no effect", changeable=True)
+    server_selector_threads: int = setting(
+        "serverSelectorThreads", 3, meaning="no effect", changeable=True, ignored=True
+    )
     oneway_limit: int = setting(
         "serverOnewaySemaphoreValue", 256, meaning="one-way requests in flight to peers", changeable=True
     )
@@ -66,88 +68,101 @@ class ServerSettings:
     backlog: int = setting(
         "serverSocketBacklog", 1024, meaning="connections the system may hold unaccepted", minimum=1, changeable=True
     )
-    pooled_allocator: bool = setting("serverPooledByteBufAllocatorEnable", True, meaning="no effect", changeable=True)
+    pooled_allocator: bool = setting(
+        "serverPooledByteBufAllocatorEnable", True, meaning="no effect", changeable=True, ignored=True
+    )
     use_epoll_native_selector: bool = setting(
-        "useEpollNativeSelector", False, meaning="no effect: epoll is used where there is one", changeable=True
+        "useEpollNativeSelector",
+        False,
+        meaning="no effect: epoll is used where there is one",
+        changeable=True,
+        ignored=True,
     )
     max_connections: int = setting(
         "serverMaxConnections",
         50_000,
         meaning="most connections, counted from accept; the oldest that has sent no whole frame makes room for a new "
-        "one, else the new one is closed (TrioMQ only)",
+        "one, else the new one is closed",
         minimum=1,
+        own=True,
     )
     max_connections_per_address: int = setting(
         "serverMaxConnectionsPerAddress",
         0,
-        meaning="most connections from one address, or from one IPv6 /64 network; 0 = half of all (TrioMQ only)",
+        meaning="most connections from one address, or from one IPv6 /64 network; 0 = half of all",
         minimum=0,
+        own=True,
     )
     reserved_descriptors: int = setting(
         "serverReservedDescriptors",
         5_000,
         meaning="file descriptors that connections never take, for store files, logs and outgoing connections; at most "
-        "half of the process's limit (TrioMQ only)",
+        "half of the process's limit",
         minimum=0,
+        own=True,
     )
     silent_seconds: int = setting(
         "serverSilentSeconds",
         20,
-        meaning="a connection that sends nothing at all for this long after it was accepted is closed (TrioMQ only)",
+        meaning="a connection that sends nothing at all for this long after it was accepted is closed",
         minimum=1,
+        own=True,
     )
     max_request_bytes: int = setting(
         "maxRequestBytes",
         0,
         meaning="bytes that all clients together can make the process hold: tables, frames being read, waiting "
         "requests, responses not taken, parked pulls; at least 64 MiB; 0 = an eighth of the memory of the machine or "
-        "its control group, at least 128 MiB and at most 2 GiB (TrioMQ only)",
+        "its control group, at least 128 MiB and at most 2 GiB",
         minimum=0,
+        own=True,
     )
-    max_frame_bytes: int = setting(
-        "frameMaxLength", 16 * 1024 * 1024, meaning="largest frame in bytes (TrioMQ only)", minimum=1024
-    )
+    max_frame_bytes: int = setting("frameMaxLength", 16 * 1024 * 1024, meaning="largest frame in bytes", minimum=1024)
     metrics_port: int = setting(
         "metricsPort",
         0,
-        meaning="TCP port of the pages /metrics, /health/live and /health/ready; 0 = none (TrioMQ only)",
+        meaning="TCP port of the pages /metrics, /health/live and /health/ready; 0 = none",
         minimum=0,
         maximum=65535,
+        own=True,
     )
     metrics_address: str = setting(
         "metricsAddress",
         "127.0.0.1",
-        meaning="address that metricsPort listens on; its pages have no login; empty = all (TrioMQ only)",
+        meaning="address that metricsPort listens on; its pages have no login; empty = all",
+        own=True,
     )
     metrics_max_series: int = setting(
         "metricsMaxSeries",
         10_000,
-        meaning="most series of one metric in a scrape; triomq_series_dropped_total counts what is left out "
-        "(TrioMQ only)",
+        meaning="most series of one metric in a scrape; triomq_series_dropped_total counts what is left out",
         minimum=1,
+        own=True,
     )
     dashboard_port: int = setting(
-        "dashboardPort", 0, meaning="TCP port of the dashboard; 0 = none (TrioMQ only)", minimum=0, maximum=65535
+        "dashboardPort", 0, meaning="TCP port of the dashboard; 0 = none", minimum=0, maximum=65535, own=True
     )
     dashboard_address: str = setting(
         "dashboardAddress",
         "127.0.0.1",
         meaning="address that dashboardPort listens on; empty = all. One that other machines reach needs aclEnable and "
-        "dashboardTls, or dashboardInsecure (TrioMQ only)",
+        "dashboardTls, or dashboardInsecure",
+        own=True,
     )
     dashboard_hosts: str = setting(
         "dashboardHosts",
         "",
-        meaning="names, separated by commas, under which browsers reach the dashboard, besides localhost and addresses "
-        "(TrioMQ only)",
+        meaning="names, separated by commas, under which browsers reach the dashboard, besides localhost and addresses",
+        own=True,
     )
     dashboard_tls: bool = setting(
-        "dashboardTls", False, meaning="serve the dashboard over HTTPS with tls.server.certPath (TrioMQ only)"
+        "dashboardTls", False, meaning="serve the dashboard over HTTPS with tls.server.certPath", own=True
     )
     dashboard_insecure: bool = setting(
         "dashboardInsecure",
         False,
-        meaning="let the dashboard listen for other machines without login or TLS (TrioMQ only)",
+        meaning="let the dashboard listen for other machines without login or TLS",
+        own=True,
     )
 
 
@@ -155,9 +170,9 @@ class ServerSettings:
 class ClientSettings:
     """Settings of a client (RocketMQ: NettyClientConfig)."""
 
-    client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect", changeable=True)
+    client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect", changeable=True, ignored=True)
     client_callback_executor_threads: int = setting(
-        "clientCallbackExecutorThreads", _cpus, meaning="no effect", changeable=True
+        "clientCallbackExecutorThreads", _cpus, meaning="no effect", changeable=True, ignored=True
     )
     oneway_limit: int = setting(
         "clientOnewaySemaphoreValue", 65535, meaning="one-way requests in flight", minimum=1, changeable=True
@@ -169,7 +184,7 @@ class ClientSettings:
         "connectTimeoutMillis", 3000, meaning="time limit of a connect", minimum=1, changeable=True
     )
     channel_not_active_interval_ms: int = setting(
-        "channelNotActiveInterval", 60_000, meaning="no effect", changeable=True
+        "channelNotActiveInterval", 60_000, meaning="no effect", changeable=True, ignored=True
     )
     idle_seconds: int = setting(
         "clientChannelMaxIdleTimeSeconds",
@@ -184,7 +199,9 @@ class ClientSettings:
     receive_buffer_bytes: int = setting(
         "clientSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
     )
-    pooled_allocator: bool = setting("clientPooledByteBufAllocatorEnable", False, meaning="no effect", changeable=True)
+    pooled_allocator: bool = setting(
+        "clientPooledByteBufAllocatorEnable", False, meaning="no effect", changeable=True, ignored=True
+    )
     close_on_timeout: bool = setting(
         "clientCloseSocketIfTimeout", True, meaning="close the connection when a call on it times out", changeable=True
     )

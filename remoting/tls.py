@@ -50,7 +50,7 @@ class TlsSettings:
     server_key: str | None = setting("tls.server.keyPath", None, meaning="PKCS#8 private key")
     server_key_password: str | None = setting("tls.server.keyPassword", None, meaning="password of the private key")
     server_key_password_file: str | None = setting(
-        "tls.server.keyPasswordFile", None, meaning="file that holds that password instead (TrioMQ only)"
+        "tls.server.keyPasswordFile", None, meaning="file that holds that password instead", own=True
     )
     server_certificate: str | None = setting("tls.server.certPath", None, meaning="certificate chain")
     check_clients_text: str = setting("tls.server.authClient", "false", meaning="true: check client certificates")
@@ -58,7 +58,7 @@ class TlsSettings:
     client_key: str | None = setting("tls.client.keyPath", None, meaning="PKCS#8 private key")
     client_key_password: str | None = setting("tls.client.keyPassword", None, meaning="password of the private key")
     client_key_password_file: str | None = setting(
-        "tls.client.keyPasswordFile", None, meaning="file that holds that password instead (TrioMQ only)"
+        "tls.client.keyPasswordFile", None, meaning="file that holds that password instead", own=True
     )
     client_certificate: str | None = setting("tls.client.certPath", None, meaning="certificate chain")
     check_servers_text: str = setting("tls.client.authServer", "false", meaning="true: check server certificates")
@@ -66,8 +66,8 @@ class TlsSettings:
     checks_names_text: str = setting(
         "tls.client.checkServerName",
         "false",
-        meaning="true: with tls.client.authServer, a server's certificate has to name the host that was connected to "
-        "(TrioMQ only)",
+        meaning="true: with tls.client.authServer, a server's certificate has to name the host that was connected to",
+        own=True,
     )
 
     @classmethod

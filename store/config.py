@@ -39,6 +39,7 @@ class StoreSettings(RocketMQStoreSettings):
         meaning="oldest CommitLog files are deleted while the log is larger than this; 0 = no limit",
         minimum=0,
         changeable=True,
+        own=True,
     )
     archive_before_delete: bool = setting(
         "archiveBeforeDelete",
@@ -46,6 +47,7 @@ class StoreSettings(RocketMQStoreSettings):
         meaning="retention keeps CommitLog files that are not archived yet, whatever their age, maxStoreBytes or the "
         "disk say; config/archived.json, which `mqpipeline archive --store` writes, tells how far the archive is",
         changeable=True,
+        own=True,
     )
     ha_cut_copied: bool = setting(
         "haCutCopied",
@@ -53,27 +55,31 @@ class StoreSettings(RocketMQStoreSettings):
         meaning="a slave whose master lacks messages that came from a master cuts them, after saving them under "
         "salvage/; otherwise it stops following until this is set or the master has them again",
         changeable=True,
+        own=True,
     )
     max_open_files: int = setting(
-        "maxOpenFiles", 2000, meaning="consume queue, index and old log files kept open at a time", minimum=16
+        "maxOpenFiles", 2000, meaning="consume queue, index and old log files kept open at a time", minimum=16, own=True
     )
     ha_slave_addresses: str = setting(
         "haSlaveAddresses",
         "",
         meaning="addresses and networks, separated by commas, that alone may connect to the HA port; their reports "
         "count as copies. Empty = everybody may connect",
+        own=True,
     )
     ha_count_unregistered: bool = setting(
         "haCountUnregistered",
         False,
         meaning="count the reports of every peer of the HA port as copies, not only those of slaves that the "
         "NameServers know",
+        own=True,
     )
     ha_serve_unregistered: bool | None = setting(
         "haServeUnregistered",
         None,
         meaning="send the log to peers of the HA port that are no slaves that the NameServers know; empty = unless "
         "aclEnable=true",
+        own=True,
     )
     ha_max_connections: int = setting(
         "haMaxConnections",
@@ -82,6 +88,7 @@ class StoreSettings(RocketMQStoreSettings):
         minimum=1,
         maximum=1024,
         changeable=True,
+        own=True,
     )
     ha_max_connections_per_address: int = setting(
         "haMaxConnectionsPerAddress",
@@ -89,10 +96,12 @@ class StoreSettings(RocketMQStoreSettings):
         meaning="most connections to the HA port from one address",
         minimum=1,
         changeable=True,
+        own=True,
     )
     dleger_fast_election: bool = setting(
         "dLegerFastElection",
         False,
         meaning="a group replaces a leader that is cut off or stands still within about a second; at all members of "
-        "the group or at none, and not with members of RocketMQ (TrioMQ only)",
+        "the group or at none, and not with members of RocketMQ",
+        own=True,
     )

@@ -66,7 +66,7 @@ class RocketMQStoreSettings:
     mapped_file_size_consume_queue_ext_bytes: int = setting(
         "mappedFileSizeConsumeQueueExt", 50_331_648, meaning="ext file size", minimum=64
     )
-    bit_map_length_consume_queue_ext: int = setting("bitMapLengthConsumeQueueExt", 64, meaning=_NO_EFFECT)
+    bit_map_length_consume_queue_ext: int = setting("bitMapLengthConsumeQueueExt", 64, meaning=_NO_EFFECT, ignored=True)
     flush_interval_commit_log_ms: int = setting(
         "flushIntervalCommitLog",
         500,
@@ -84,7 +84,7 @@ class RocketMQStoreSettings:
         changeable=True,
     )
     use_reentrant_lock_when_put_message: bool = setting(
-        "useReentrantLockWhenPutMessage", True, meaning=_NO_EFFECT, changeable=True
+        "useReentrantLockWhenPutMessage", True, meaning=_NO_EFFECT, changeable=True, ignored=True
     )
     flush_commit_log_timed: bool = setting(
         "flushCommitLogTimed",
@@ -92,6 +92,7 @@ class RocketMQStoreSettings:
         meaning=_NO_EFFECT,
         important=True,
         changeable=True,
+        ignored=True,
     )
     flush_interval_consume_queue_ms: int = setting(
         "flushIntervalConsumeQueue", 1000, meaning="ms between consume queue flushes", minimum=1, changeable=True
@@ -118,6 +119,7 @@ class RocketMQStoreSettings:
         120_000,
         meaning=_NO_EFFECT,
         changeable=True,
+        ignored=True,
     )
     redelete_hung_file_interval_ms: int = setting(
         "redeleteHangedFileInterval",
@@ -147,7 +149,9 @@ class RocketMQStoreSettings:
         minimum=0,
         changeable=True,
     )
-    put_msg_index_high_water: int = setting("putMsgIndexHightWater", 600_000, meaning=_NO_EFFECT, changeable=True)
+    put_msg_index_high_water: int = setting(
+        "putMsgIndexHightWater", 600_000, meaning=_NO_EFFECT, changeable=True, ignored=True
+    )
     max_message_size_bytes: int = setting(
         "maxMessageSize", 4_194_304, meaning="largest message body in bytes", minimum=1, changeable=True
     )
@@ -165,7 +169,7 @@ class RocketMQStoreSettings:
         "commitCommitLogLeastPages", 4, meaning="pages needed for a commit of the transient pool", changeable=True
     )
     flush_least_pages_when_warm_mapped_file: int = setting(
-        "flushLeastPagesWhenWarmMapedFile", 4096, meaning=_NO_EFFECT, changeable=True
+        "flushLeastPagesWhenWarmMapedFile", 4096, meaning=_NO_EFFECT, changeable=True, ignored=True
     )
     flush_consume_queue_least_pages: int = setting(
         "flushConsumeQueueLeastPages", 2, meaning="pages needed for a consume queue flush", minimum=0, changeable=True
@@ -181,6 +185,7 @@ class RocketMQStoreSettings:
         200,
         meaning=_NO_EFFECT,
         changeable=True,
+        ignored=True,
     )
     flush_consume_queue_thorough_interval_ms: int = setting(
         "flushConsumeQueueThoroughInterval",
@@ -237,7 +242,7 @@ class RocketMQStoreSettings:
     message_index_safe: bool = setting(
         "messageIndexSafe", False, meaning="recovery also respects indexMsgTimestamp", important=True, changeable=True
     )
-    ha_listen_port: int = setting("haListenPort", 10_912, meaning="no effect: always listenPort + 1")
+    ha_listen_port: int = setting("haListenPort", 10_912, meaning="no effect: always listenPort + 1", ignored=True)
     ha_send_heartbeat_interval_ms: int = setting(
         "haSendHeartbeatInterval", 5000, meaning="ms of silence after which HA sides send a heartbeat", changeable=True
     )
@@ -294,7 +299,7 @@ class RocketMQStoreSettings:
     offset_check_in_slave: bool = setting(
         "offsetCheckInSlave", False, meaning="a slave corrects pull offsets itself", changeable=True
     )
-    debug_lock_enable: bool = setting("debugLockEnable", False, meaning=_NO_EFFECT, changeable=True)
+    debug_lock_enable: bool = setting("debugLockEnable", False, meaning=_NO_EFFECT, changeable=True, ignored=True)
     duplication_enable: bool = setting(
         "duplicationEnable",
         False,
@@ -324,9 +329,10 @@ class RocketMQStoreSettings:
         meaning=_NO_EFFECT,
         minimum=1,
         changeable=True,
+        ignored=True,
     )
     fast_fail_if_no_buffer_in_store_pool: bool = setting(
-        "fastFailIfNoBufferInStorePool", False, meaning=_NO_EFFECT, changeable=True
+        "fastFailIfNoBufferInStorePool", False, meaning=_NO_EFFECT, changeable=True, ignored=True
     )
     enable_dleger_commit_log: bool = setting(
         "enableDLegerCommitLog", False, meaning="be a member of a DLedger group, which elects its master"
@@ -350,6 +356,7 @@ class RocketMQStoreSettings:
         meaning="members of TrioMQ push batches in any case; has no effect",
         changeable=True,
         shown_as="isEnableBatchPush",
+        ignored=True,
     )
     enable_schedule_message_stats: bool = setting(
         "enableScheduleMessageStats", True, meaning="count delivered delay messages in the statistics", changeable=True
@@ -358,13 +365,15 @@ class RocketMQStoreSettings:
     enable_multi_dispatch: bool = setting(
         "enableMultiDispatch", False, meaning="dispatch one message to several %LMQ% queues"
     )
-    max_lmq_consume_queue_num: int = setting("maxLmqConsumeQueueNum", 20_000, meaning=_NO_EFFECT, changeable=True)
+    max_lmq_consume_queue_num: int = setting(
+        "maxLmqConsumeQueueNum", 20_000, meaning=_NO_EFFECT, changeable=True, ignored=True
+    )
     enable_schedule_async_deliver: bool = setting(
         "enableScheduleAsyncDeliver", False, meaning="asynchronous delivery of delay messages", changeable=True
     )
     schedule_async_deliver_max_pending_limit: int = setting(
-        "scheduleAsyncDeliverMaxPendingLimit", 2000, meaning=_NO_EFFECT, changeable=True
+        "scheduleAsyncDeliverMaxPendingLimit", 2000, meaning=_NO_EFFECT, changeable=True, ignored=True
     )
     schedule_async_deliver_max_resend_num_to_block: int = setting(
-        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, meaning=_NO_EFFECT, changeable=True
+        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, meaning=_NO_EFFECT, changeable=True, ignored=True
     )

@@ -201,8 +201,16 @@ def test_tables_have_a_row_for_each_setting() -> None:
 
 @pytest.mark.parametrize("record", [*settings_tables.BROKER_RECORDS.values(), NamesrvSettings])
 def test_a_setting_has_an_effect_exactly_when_its_declaration_does_not_deny_it(record: type) -> None:
-    wrong = [one.key for one in declarations(record) if one.has_effect != settings_tables.is_read(one)]
+    wrong = [one.key for one in declarations(record) if one.ignored == settings_tables.is_read(one)]
     assert wrong == []
+
+
+@pytest.mark.parametrize("record", [*settings_tables.BROKER_RECORDS.values(), NamesrvSettings])
+def test_own_settings_are_those_that_rocketmq_does_not_have(record: type) -> None:
+    known = settings_tables.rocketmq_keys(record)
+    assert {one.key for one in declarations(record) if one.own} == {
+        one.key for one in declarations(record) if not known & {one.key, one.shown_as}
+    }
 
 
 def test_a_setting_that_nothing_reads_is_listed_as_ignored_and_another_is_not() -> None:

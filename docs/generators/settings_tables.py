@@ -123,7 +123,7 @@ def differences() -> str:
             apache = apache_defaults(record)
             if one.shown_as not in apache:
                 own.append(one.key)
-            elif not one.has_effect:
+            elif one.ignored:
                 ignored.append(one.key)
             elif (theirs := apache[one.shown_as]) is not None and _is_other(one, record, theirs):
                 ours = _code(_default_text(one, record, "broker"))
@@ -154,15 +154,15 @@ def _table(record: type, server: str) -> str:
         default = _code(_default_text(one, record, server))
         if default and one.unit and default != "`0`":
             default += f" {one.unit}"
-        changeable = "yes" if one.changeable and one.has_effect else ""
+        changeable = "yes" if one.changeable and not one.ignored else ""
         rows.append(f"| `{one.key}` | {default} | {changeable} | {_meaning(one, record)} |")
     return "\n".join(rows)
 
 
 def _meaning(one: Declaration, record: type) -> str:
     apache = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
-    text = _cell(one.meaning.replace(" (TrioMQ only)", ""))
-    if not one.has_effect:
+    text = _cell(one.meaning)
+    if one.ignored:
         why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
         return f"*Accepted and ignored:* {why}" if why else "*Accepted and ignored.*"
     if bounds := _bounds(one):
@@ -171,6 +171,12 @@ def _meaning(one: Declaration, record: type) -> str:
         return text
     text = text.replace(" (RocketMQ: a system property)", "")
     return f"*RocketMQ: a system property.* {text}" if one.key in property_keys() else f"*TrioMQ only.* {text}"
+
+
+def rocketmq_keys(record: type) -> set[str]:
+    """Return the keys of this record that RocketMQ 4.9.7 knows, in its files or as system properties."""
+    known = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
+    return {*known, *property_keys()}
 
 
 def property_keys() -> set[str]:
@@ -252,7 +258,7 @@ def _evaluated(formula: str) -> Any:
 
 def _count_honoured() -> int:
     return sum(
-        one.has_effect and one.shown_as in apache_defaults(record)
+        not one.ignored and one.shown_as in apache_defaults(record)
         for record in BROKER_RECORDS.values()
         for one in declarations(record)
     )

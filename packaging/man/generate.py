@@ -105,9 +105,9 @@ def daemon_page(program: str, summary: str, description: str, letters: str) -> s
 def settings_page(program: str, records: Sequence[type]) -> str:
     """All keys in alphabetical order; those that are accepted and ignored in one list at the end."""
     every = {one.key: one for record in records for one in declarations(record)}
-    used = [(key, every[key]) for key in sorted(every, key=str.lower) if every[key].has_effect]
+    used = [(key, every[key]) for key in sorted(every, key=str.lower) if not every[key].ignored]
     entries = [(key, "; ".join((one.meaning, *facts(one)))) for key, one in used]
-    ignored = ", ".join(key for key in sorted(every, key=str.lower) if not every[key].has_effect)
+    ignored = ", ".join(key for key in sorted(every, key=str.lower) if every[key].ignored)
     return "".join(
         (
             titled(f"{program}.conf", 5, f"configuration file of {program}"),

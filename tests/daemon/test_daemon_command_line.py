@@ -20,6 +20,7 @@ from triomq.protocol.settings import setting
         (["--printConfigItem"], CommandLine(print_all=True)),
         (["--printImportantConfig"], CommandLine(print_important=True)),
         (["--explain", "-m", "--check"], CommandLine(print_important=True, explain=True, check=True)),
+        (["--own"], CommandLine(explain=True, own=True)),
         (["start", "-p", "now"], CommandLine(print_all=True, ignored=("start", "now"))),
     ],
 )
@@ -34,7 +35,7 @@ def test_wrong_options_print_help_and_end_with_1(arguments: list[str], capsys: p
     assert caught.value.code == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p] [--explain] [--check] [--version]" in printed.err
+    assert "usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p] [--explain] [--own] [--check] [--version]" in printed.err
 
 
 def test_help_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:

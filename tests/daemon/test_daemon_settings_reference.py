@@ -30,7 +30,8 @@ class Example:
     level_percent: int = setting("level", 75, meaning="of the disk", minimum=10, maximum=95)
     flush: Flush = setting("flushDiskType", Flush.ASYNC_FLUSH, meaning="when")
     is_warm: bool = setting("warm", False, meaning="touch pages")
-    threads: int = setting("threads", 4, meaning="accepted for compatibility, has no effect", minimum=1)
+    threads: int = setting("threads", 4, meaning="accepted for compatibility", minimum=1, ignored=True)
+    quota: str = setting("quota", "", meaning="what one may use", own=True)
 
 
 def test_the_facts_of_each_setting() -> None:
@@ -42,6 +43,7 @@ def test_the_facts_of_each_setting() -> None:
         "flushDiskType": ["default ASYNC_FLUSH", "ASYNC_FLUSH or SYNC_FLUSH", "needs a restart"],
         "warm": ["default false", "true or false", "needs a restart"],
         "threads": [],
+        "quota": ["TrioMQ only", "needs a restart"],
     }
 
 
@@ -53,6 +55,8 @@ def test_the_default_of_the_program_wins_and_the_source_is_named(tmp_path: Path)
     assert "# between flushes\n# default 200; ms; at least 1; changeable at run time\ninterval=200\n" in text
     assert f"# of the disk\n# default 75; %; from 10 to 95; needs a restart\n# set by {file}\nlevel=80\n" in text
     important = explained([layers.bind(Example)], layers, important_only=True)
+    own = explained([layers.bind(Example)], layers, own_only=True)
+    assert own == "# what one may use\n# TrioMQ only; needs a restart\nquota=\n"
     assert important == "# name\n# default computed at the start; needs a restart\nbrokerName=this-host\n"
 
 

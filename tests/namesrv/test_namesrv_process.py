@@ -141,7 +141,9 @@ def test_print_all_settings(tmp_path: Path) -> None:
 def test_help_and_wrong_options(tmp_path: Path) -> None:
     done = run(tmp_path, "-h")
     assert done.returncode == 0
-    assert done.stdout.startswith("usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p] [--explain] [--check] [--version]")
+    assert done.stdout.startswith(
+        "usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p] [--explain] [--own] [--check] [--version]"
+    )
     assert run(tmp_path, "--nosuch").returncode == 1
 
 
