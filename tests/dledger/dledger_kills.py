@@ -1,6 +1,9 @@
 """Kill the members of a group repeatedly while clients append: bin/soak-dledger [ROUNDS] [--flush SYNC_FLUSH].
 
 At the end every member must have all that was acknowledged, and the logs must be equal to the byte.
+
+With --brokers apache,apache,triomq the members are brokers, Apache's or ours. In each round a leader of each kind is
+killed, stopped, paused and asked to hand over, while clients in Python and Java send and consume.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from pathlib import Path
 
 import trio
 from dledger_processes import Members, check, kill_rounds
+from group_failures import KINDS, soak
 
 
 def main() -> int:
@@ -22,7 +26,11 @@ def main() -> int:
     parser.add_argument("rounds", nargs="?", type=int, default=100)
     parser.add_argument("--flush", choices=("ASYNC_FLUSH", "SYNC_FLUSH"), default="ASYNC_FLUSH")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--brokers", type=_kinds, help="the kinds of the members, with commas: triomq or apache")
     given = parser.parse_args()
+    if given.brokers:
+        soak(given.rounds, given.brokers, given.flush)
+        return 0
     began = time.monotonic()
     print(f"{given.rounds} rounds, {given.flush}, seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="triomq-dledger-") as directory:
@@ -39,6 +47,13 @@ def main() -> int:
         f"{time.monotonic() - began:.0f} s"
     )
     return 0 if set(codes.values()) == {0} else 1
+
+
+def _kinds(text: str) -> list[str]:
+    kinds = text.split(",")
+    if not set(kinds) <= set(KINDS):
+        raise argparse.ArgumentTypeError(f"{text!r}: each member is one of {', '.join(KINDS)}")
+    return kinds
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ FILE_BYTES = 1 << 20
 TOPIC = "GroupTopic"
 QUEUES = 4
 
+Place = tuple[int, int]
+"""Queue id and queue offset."""
+
 SETTINGS = {
     "brokerClusterName": "DefaultCluster",
     "brokerName": GROUP,
@@ -122,6 +125,10 @@ class Group:
     def log_of(self, member: str) -> str:
         return self._child(member).log_text()
 
+    def logs(self) -> str:
+        """Return the last lines of all members that run."""
+        return "\n".join(f"{member}: {self._child(member).log_tail(40)}" for member in self.running)
+
     def _child(self, member: str) -> Child:
         child = self._daemons[member].child
         assert child is not None
@@ -172,20 +179,27 @@ def running_group(directory: Path, kinds: dict[str, str], peer: Path | None = No
 
 
 class Load:
-    """Clients that send until they are stopped. `acknowledged`: (queue id, queue offset) -> body."""
+    """Clients that send until they are stopped. `acknowledged`: the place of a message -> its body."""
 
     def __init__(self, group: Group) -> None:
-        self._group = group
-        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.group = group
+        self.acknowledged: dict[Place, bytes] = {}
         self.failed = 0
+        self._sent = 0
         self._number = 0
         self._last_at = 0.0
+        self._last_error: Exception | None = None
         self._one_more = trio.Event()
         self.longest_gap = 0.0
 
+    def acknowledge(self, place: Place, body: bytes) -> None:
+        """Note what a producer was promised, this load's or another one."""
+        assert place not in self.acknowledged, f"queue offset {place} was given twice"
+        self.acknowledged[place] = body
+
     @asynccontextmanager
     async def running(self, senders: int = 4) -> AsyncIterator[Load]:
-        producing = Producer("group-load", name_server=self._group.name_server)
+        producing = Producer("group-load", name_server=self.group.name_server)
         async with producing as producer, trio.open_nursery() as tasks:
             self._last_at = trio.current_time()
             for _ in range(senders):
@@ -200,13 +214,13 @@ class Load:
             try:
                 with trio.CancelScope(shield=True):  # a send that was begun is counted
                     result = await producer.send(Message(TOPIC, body, keys=f"k{self._number}"), timeout_seconds=5)
-            except Exception:
+            except Exception as error:
                 self.failed += 1
+                self._last_error = error
                 await trio.sleep(0.02)
                 continue
-            place = result.queue.queue_id, result.queue_offset
-            assert place not in self.acknowledged, f"queue offset {place} was given twice"
-            self.acknowledged[place] = body
+            self.acknowledge((result.queue.queue_id, result.queue_offset), body)
+            self._sent += 1
             self._one_more.set()
             now = trio.current_time()
             self.longest_gap = max(self.longest_gap, now - self._last_at)
@@ -214,11 +228,17 @@ class Load:
             await trio.sleep(0.01)  # what is sent is read later
 
     async def more(self, count: int, seconds: float = 60) -> None:
-        """Wait until that many more messages are acknowledged."""
-        with trio.fail_after(seconds):
-            for _ in range(count):
+        """Wait until that many more messages are acknowledged to this load."""
+        before = self._sent
+        with trio.move_on_after(seconds):
+            while self._sent < before + count:
                 self._one_more = trio.Event()
                 await self._one_more.wait()
+            return
+        raise AssertionError(
+            f"{self._sent - before} of {count} messages acknowledged in {seconds:g} s, the last error"
+            f" {self._last_error!r}\n{self.group.logs()}"
+        )
 
 
 class Observer:
@@ -271,9 +291,9 @@ async def observing(group: Group) -> AsyncIterator[Observer]:
         yield Observer(group, GroupClient(client, GROUP, group.addresses))
 
 
-async def read_all(group: Group) -> dict[tuple[int, int], bytes]:
+async def read_all(group: Group) -> dict[Place, bytes]:
     """Return what a client reads of the topic from its beginning."""
-    found: dict[tuple[int, int], bytes] = {}
+    found: dict[Place, bytes] = {}
     async with LitePullConsumer("group-reader", name_server=group.name_server, auto_commit=False) as consumer:
         queues = await consumer.queues(TOPIC)
         await consumer.assign(queues)
