@@ -173,12 +173,41 @@ POOL_COMMIT_SECONDS = 0.2
 """commitIntervalCommitLog, in seconds."""
 
 
-class Broker(Node):
+class DiskNode(Node):
+    """A program that keeps something on the disk of its host."""
+
+    def __init__(self, host: Host, trace: Trace, nursery: trio.Nursery, disk: Disk) -> None:
+        super().__init__(host, trace, nursery)
+        self.disk = disk
+        self._files = DiskFiles(disk)
+
+    async def crash_within_a_write(self, writes: int, *, power: bool) -> None:
+        """Die in the middle of the `writes`-th write from now on, or after ten seconds."""
+        burnt = trio.Event()
+
+        def burn() -> None:
+            self._is_dying = True
+            self._died("power" if power else "kill")  # also in the middle of a stop, which nobody else notes
+            (self.host.power_failed if power else self.host.process_died)()
+            burnt.set()
+
+        self._files.fuse, self._files.on_burnt = writes, burn
+        with trio.move_on_after(10.0):
+            await burnt.wait()
+        await (super().lose_power if power else self.kill)()
+
+    async def _end_at_once(self) -> None:
+        self._files.is_dead = True
+        await super()._end_at_once()
+        if not self.host.has_power:
+            self.disk.power_failed()
+
+
+class Broker(DiskNode):
     """A master or a slave with a disk."""
 
     def __init__(self, host: Host, trace: Trace, nursery: trio.Nursery, disk: Disk, values: Mapping[str, str]) -> None:
-        super().__init__(host, trace, nursery)
-        self.disk = disk
+        super().__init__(host, trace, nursery, disk)
         self._values = {
             **EMBEDDED_SETTINGS,
             "brokerIP1": host.ip,
@@ -193,7 +222,6 @@ class Broker(Node):
             **values,
         }
         self.controller: BrokerController | None = None
-        self._files = DiskFiles(disk)
         self.restored: list[tuple[float, float]] = []
         """(when its disk was copied, when it went back to the copy)"""
         self.kept_bytes = 0
@@ -244,21 +272,6 @@ class Broker(Node):
                 await trio.sleep(0.002)
         await super().lose_power()
 
-    async def crash_within_a_write(self, writes: int, *, power: bool) -> None:
-        """Die in the middle of the `writes`-th write from now on, or after ten seconds."""
-        burnt = trio.Event()
-
-        def burn() -> None:
-            self._is_dying = True
-            self._died("power" if power else "kill")  # also in the middle of a stop, which nobody else notes
-            (self.host.power_failed if power else self.host.process_died)()
-            burnt.set()
-
-        self._files.fuse, self._files.on_burnt = writes, burn
-        with trio.move_on_after(10.0):
-            await burnt.wait()
-        await (super().lose_power if power else self.kill)()
-
     async def err_within_a_commit(self, writes: int) -> None:
         """Have a write of log or queues raise an unexpected error, after the given number of others, and wait until the
         broker has ended of it, at most ten seconds."""
@@ -270,12 +283,6 @@ class Broker(Node):
         self.died_at.append((trio.current_time(), "kill"))
         self._files.slips = -1
         self._is_dying = self._scope is None
-
-    async def _end_at_once(self) -> None:
-        self._files.is_dead = True
-        await super()._end_at_once()
-        if not self.host.has_power:
-            self.disk.power_failed()
 
     def log_end(self) -> int:
         """Return the end of the log, in bytes."""

@@ -342,6 +342,11 @@ class Network:
         self._cuts -= {(one.ip, other.ip), (other.ip, one.ip)}
         self._resend()
 
+    def cut_only(self, pairs: set[tuple[Host, Host]]) -> None:
+        """Cut these (source, target), and heal all others."""
+        self._cuts = {(source.ip, target.ip) for source, target in pairs}
+        self._resend()
+
     def reset(self, one: Host, other: Host) -> None:
         """End the connections between two hosts, as a firewall does that forgets them."""
         for pipe in self.pipes:

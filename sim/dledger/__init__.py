@@ -7,6 +7,11 @@
     checks     what must hold after each step
     planted    bugs put in on purpose, each of which some seed must find
 
-Only the rules are the real code (dledger/rules). Everything else is a list in memory and a heap of events, so that a
-seed takes some hundredths of a second.
+There only the rules are the real code (dledger/rules). Everything else is a list in memory and a heap of events, so
+that a seed takes some hundredths of a second. With `--members whole` everything of a member is real, above the network
+and the disks of bin/simulate; such a seed takes some tenths of a second:
+
+    hosts          members on simulated hosts; tests of a member use it, too
+    whole          one seed from start to verdict                whole_trouble    what goes wrong
+    mirror         what a ledger holds, for the checks           whole_planted    bugs put in on purpose
 """

@@ -2,6 +2,7 @@
 
     bin/simulate-dledger --seeds 0..1999                  two processes, totals at the end
     bin/simulate-dledger --seeds 17..17 --trace           one seed with its last events
+    bin/simulate-dledger --members whole --seeds 0..99    whole members: ledger, disk, remoting, network
     bin/simulate-dledger --planted                        look for each planted bug
 
 A seed that fails is run again with its events recorded: the last of them are printed. The exit code is 1 if a seed
@@ -11,17 +12,23 @@ failed, or a planted bug was not found.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from multiprocessing import get_context
 
 from sim.dledger.planted import BUGS
+from sim.dledger.whole import Whole, run_whole
+from sim.dledger.whole_planted import WHOLE_BUGS
+from sim.dledger.whole_trouble import WHOLE_FAULTS
 from sim.dledger.world import FAULTS, World, run_seed
 from triomq.dledger.wire.bodies import Entry, PushRequest
 
-TOTALS = ("steps", "leaders", "cut off", "lost", "doubled", "late", "kills", "power failures", *FAULTS)
+TOTALS = ("steps", "leaders", "cut off", "lost", "doubled", "late", "kills", "power failures", *FAULTS, *WHOLE_FAULTS)
+RULES, WHOLE = "rules", "whole"
 PLANTED_SEEDS = 300
 EVENTS_SHOWN = 40
 
@@ -32,9 +39,10 @@ def seeds_of(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def run_one(seed: int) -> tuple[int, str | None, Counter[str]]:
-    problem, world = run_seed(seed)
-    return seed, problem, world.counts
+def run_one(seed: int, members: str = RULES) -> tuple[int, str | None, Counter[str]]:
+    found: tuple[str | None, World | Whole] = run_whole(seed) if members == WHOLE else run_seed(seed)
+    gc.collect()  # a run of whole members collects nothing
+    return seed, found[0], found[1].counts
 
 
 def short(event: object) -> str:
@@ -52,8 +60,13 @@ def _entry(entry: Entry) -> str:
     return f"{entry.index} of term {entry.term} {entry.body.decode()}"
 
 
-def explain(seed: int) -> Iterator[str]:
+def explain(seed: int, members: str = RULES) -> Iterator[str]:
     """Run a seed again, and describe its last events."""
+    if members == WHOLE:
+        problem, whole = run_whole(seed)
+        yield f"seed {seed} at {whole.seconds:.1f} s: {problem or 'nothing is wrong'}, digest {whole.trace.digest}"
+        yield from list(whole.trace.lines)[-EVENTS_SHOWN:]
+        return
     problem, world = run_seed(seed, is_traced=True)
     yield f"seed {seed} at {world.now:.0f} ms: {problem or 'nothing is wrong'}"
     for at, who, event in list(world.trace or ())[-EVENTS_SHOWN:]:
@@ -62,50 +75,56 @@ def explain(seed: int) -> Iterator[str]:
 
 def totals(counts: Counter[str], seeds: int, failed: int, seconds: float) -> str:
     settled = sum(count for name, count in counts.items() if name.startswith("settled"))
-    found = ", ".join(f"{name} {counts[name]}" for name in dict.fromkeys(TOTALS))
+    found = ", ".join(f"{name} {counts[name]}" for name in dict.fromkeys(TOTALS) if counts[name])
     return (
         f"{found}, appends {settled}, acknowledged {counts['settled 200']}\n"
         f"{seeds} seeds, {failed} failed, {seconds:.0f} s"
     )
 
 
-def run_all(seeds: Iterable[int], processes: int) -> tuple[int, int, Counter[str]]:
+def run_all(seeds: Iterable[int], processes: int, members: str) -> tuple[int, int, Counter[str]]:
     counts: Counter[str] = Counter()
     done = failed = 0
     with get_context("fork").Pool(processes) as pool:
-        for seed, problem, found in pool.imap_unordered(run_one, seeds, chunksize=8):
+        for seed, problem, found in pool.imap_unordered(partial(run_one, members=members), seeds, chunksize=8):
             counts += found
             done += 1
             if problem is not None:
                 failed += 1
-                print(*explain(seed), sep="\n", flush=True)
+                print(*explain(seed, members), sep="\n", flush=True)
     return done, failed, counts
 
 
 def find_planted() -> int:
     """Look for each planted bug in the first seeds. Return the number not found."""
     missing = 0
-    for name, bug in BUGS.items():
-        with bug.planted():
-            found = first_failure(range(PLANTED_SEEDS), bug.faults)
-        missing += found is None
-        print(f"{name}: {found or 'NOT FOUND'}", flush=True)
+    for members, bugs in ((RULES, BUGS), (WHOLE, WHOLE_BUGS)):
+        for name, bug in bugs.items():
+            with bug.planted():
+                found = first_failure(range(PLANTED_SEEDS), bug.faults, members)
+            missing += found is None
+            print(f"{name}: {found or 'NOT FOUND'}", flush=True)
     return missing
 
 
-def first_failure(seeds: Iterable[int], faults: tuple[str, ...]) -> str | None:
+def first_failure(seeds: Iterable[int], faults: tuple[str, ...], members: str = RULES) -> str | None:
     for seed in seeds:
         problem: str | None
-        world: World
-        problem, world = run_seed(seed, faults=faults)
+        if members == WHOLE:
+            problem, whole = run_whole(seed, faults=faults)
+            at = whole.seconds * 1000
+        else:
+            problem, world = run_seed(seed, faults=faults)
+            at = world.now
         if problem is not None:
-            return f"seed {seed} at {world.now:.0f} ms: {problem}"
+            return f"seed {seed} at {at:.0f} ms: {problem}"
     return None
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=seeds_of, default=range(2000), metavar="A..B")
+    parser.add_argument("--members", choices=(RULES, WHOLE), default=RULES, help="what is simulated (rules)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--trace", action="store_true", help="print the last events of each seed")
     parser.add_argument("--planted", action="store_true", help="look for the bugs that are put in on purpose")
@@ -114,10 +133,10 @@ def main() -> int:
         return 1 if find_planted() else 0
     if given.trace:
         for seed in given.seeds:
-            print(*explain(seed), sep="\n")
+            print(*explain(seed, given.members), sep="\n")
         return 0
     began = time.monotonic()
-    done, failed, counts = run_all(given.seeds, given.processes)
+    done, failed, counts = run_all(given.seeds, given.processes, given.members)
     print(totals(counts, done, failed, time.monotonic() - began))
     return 1 if failed else 0
 

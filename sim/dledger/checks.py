@@ -7,13 +7,32 @@ enough: an index and a term name one entry and the one before it, hence two logs
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Protocol
 
-from sim.dledger.disk import MemoryLog, slot_of
+from sim.dledger.disk import slot_of
+from triomq.dledger.ledger.records import TERM_TOPIC
 from triomq.dledger.wire.bodies import Entry
 
 
 class Violation(Exception):
     """A rule does not hold."""
+
+
+class CheckedLog(Protocol):
+    """A member's log, with what changed since the last look of the checks."""
+
+    added: list[Entry]
+    removed: list[Entry]
+
+    @property
+    def begin_index(self) -> int: ...
+
+    @property
+    def end_index(self) -> int: ...
+
+    def entry(self, index: int) -> Entry:
+        """Return an entry: the same object as in `added`."""
+        ...
 
 
 class Checks:
@@ -30,7 +49,7 @@ class Checks:
     def restarted(self, member: str, committed: int) -> None:
         self._committed[member] = committed
 
-    def leads(self, member: str, term: int, log: MemoryLog) -> None:
+    def leads(self, member: str, term: int, log: CheckedLog) -> None:
         """One leader a term; its log has everything that was committed in earlier terms."""
         other = self.leaders.setdefault(term, member)
         if other != member:
@@ -41,7 +60,7 @@ class Checks:
         if not log.begin_index <= last.index <= log.end_index or not log.entry(last.index).is_same(last):
             raise Violation(f"committed entries stay: {member} leads term {term} without entry {last.index}")
 
-    def changed(self, member: str, log: MemoryLog) -> None:
+    def changed(self, member: str, log: CheckedLog) -> None:
         """Logs match, queue offsets are dense, and nothing committed is removed."""
         added, log.added = log.added, []
         removed, log.removed = log.removed, []
@@ -66,10 +85,15 @@ class Checks:
         if known[0] != entry.body or (before is not None and known[1] != before):
             raise Violation(f"logs match: {member} has another entry {entry.index} of term {entry.term}, or before it")
 
-    def _check_slot(self, member: str, log: MemoryLog, entry: Entry) -> None:
+    def _check_slot(self, member: str, log: CheckedLog, entry: Entry) -> None:
+        if TERM_TOPIC in entry.body:
+            return  # it opens a term, and takes no queue offset
         queue, offset = slot_of(entry)
         for index in range(entry.index - 1, log.begin_index - 1, -1):
-            other, last = slot_of(log.entry(index))
+            before = log.entry(index)
+            if TERM_TOPIC in before.body:
+                continue
+            other, last = slot_of(before)
             if other == queue:
                 if last + 1 != offset:
                     raise Violation(f"queue offsets are dense: {member} has {queue}:{offset} after {queue}:{last}")
@@ -77,7 +101,7 @@ class Checks:
         if log.begin_index == 0 and offset != 0:
             raise Violation(f"queue offsets are dense: {member} begins {queue} with {offset}")
 
-    def committed(self, member: str, index: int, term: int, log: MemoryLog) -> None:
+    def committed(self, member: str, index: int, term: int, log: CheckedLog) -> None:
         """The committed index never falls while a process lives, and names the same entries everywhere."""
         before = self._committed[member]
         if index < before:

@@ -14,7 +14,7 @@ from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 
 def slot_of(entry: Entry) -> tuple[str, int]:
     """Return queue and queue offset of an entry of the simulation, whose body is `queue:offset:name`."""
-    queue, offset, _ = entry.body.split(b":")
+    queue, offset, _ = entry.body.split(b":", 2)
     return queue.decode(), int(offset)
 
 

@@ -23,9 +23,9 @@ from triomq.dledger.wire.bodies import HeartBeatRequest, HeartBeatResponse, Push
 
 @dataclass(frozen=True)
 class Bug:
-    """`wrong(original)` returns what replaces the method `name` of `owner`."""
+    """`wrong(original)` returns what replaces `name` of `owner`, a class or a module."""
 
-    owner: type
+    owner: Any
     name: str
     wrong: Callable[[Any], Any]
     faults: tuple[str, ...] = FAULTS

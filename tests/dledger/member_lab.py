@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import trio
 
-from sim.cluster import Node
 from sim.determinism import VirtualClock, run_seeded
-from sim.disk import Disk, DiskFiles
-from sim.network import Host, Network
-from sim.trace import Trace
+from sim.dledger.hosts import PORT, Group, MemberNode, Options
 from triomq.dledger.ledger.ledger import Ledger
-from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.alone import Alone
 from triomq.dledger.member.client import GroupClient
-from triomq.dledger.member.group_member import Disk as MemberDisk
-from triomq.dledger.member.group_member import GroupMember
 from triomq.dledger.rules.actions import Role
-from triomq.dledger.rules.core import Setup
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.remoting.client import RemotingClient, open_client
-from triomq.remoting.turn import Turn
+
+__all__ = ["GROUP", "PORT", "MemberLab", "ask", "group_client", "run_lab"]
 
 GROUP = "lab"
-PORT = 20_000
-FILE_BYTES = 64 * 1024
 
 
 class Owner(Alone):
@@ -46,58 +37,14 @@ class Owner(Alone):
         self.errors.append(error)
 
 
-class MemberNode(Node):
-    """One member over all its lives."""
-
-    def __init__(self, lab: MemberLab, host: Host, disk: Disk) -> None:
-        super().__init__(host, Trace(), lab.nursery)
-        self._lab = lab
-        self.disk = disk
-        self.offload: Callable[..., Awaitable[Any]] = disk.offload
-        self.member: GroupMember
-        self.owner: Owner
-        self.ledger: Ledger
-        self.files: DiskFiles
-
-    @property
-    def directory(self) -> str:
-        return f"{self.disk.directory}/store/dledger-{self.name}"
-
-    async def _serve(self, task_status: trio.TaskStatus[object]) -> None:
-        lab = self._lab
-        files = self.files = DiskFiles(self.disk)
-        self.ledger = Ledger(files, self.directory, FILE_BYTES, is_whole=lambda entry: True, index_file_bytes=32 * 4096)
-        self.ledger.open()
-        setup = Setup(GROUP, self.name, lab.addresses, lab.is_sync_flush)
-        disk = MemberDisk(self.ledger, TermFiles(files, self.directory), lambda *call: self.offload(*call))
-        async with open_client() as client:
-            owner = self.owner = Owner(self.ledger)
-            self.member = owner.member = GroupMember(
-                setup, disk, Turn(), client, owner, draw=lab.choose.randint, takes_appends=lab.takes_appends
-            )
-            await self.member.run(PORT, task_status=task_status)
-
-    def _died(self, how: str) -> None:
-        super()._died(how)
-        self.files.is_dead = True
-        if how == "power":
-            self.disk.power_failed()
-
-
-class MemberLab:
+class MemberLab(Group):
     """Three members and a stranger's host."""
 
     def __init__(self, clock: VirtualClock, nursery: trio.Nursery, directory: Path, options: dict[str, bool]) -> None:
-        self.choose = Random(1)
-        self.nursery = nursery
-        self.is_sync_flush = options.get("is_sync_flush", False)
-        self.takes_appends = options.get("takes_appends", True)
-        self.network = Network(self.choose, clock)
-        names = ("n0", "n1", "n2")
-        hosts = {name: self.network.host(name) for name in names}
-        self.stranger = self.network.host("stranger")
-        self.addresses = {name: f"{host.ip}:{PORT}" for name, host in hosts.items()}
-        self.nodes = {name: MemberNode(self, hosts[name], Disk(directory / name, self.choose)) for name in names}
+        super().__init__(clock, nursery, directory, Random(1), Options(GROUP, **options))
+
+    def owner_of(self, node: MemberNode) -> Owner:
+        return Owner(node.ledger)
 
     async def start(self) -> MemberNode:
         """Start all. Return the leader, once the others follow it."""
@@ -114,9 +61,6 @@ class MemberLab:
                     if node.member.role is Role.LEADER and len(followers) > 1:
                         return node
                 await trio.sleep(0.01)
-
-    def running(self) -> list[MemberNode]:
-        return [node for node in self.nodes.values() if node.is_running]
 
     async def agree(self, seconds: float = 30) -> int:
         """Wait until all that run have committed all that the leader has. Return its last index."""

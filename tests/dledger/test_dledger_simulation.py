@@ -6,11 +6,14 @@ from collections import Counter
 
 import pytest
 
-from sim.dledger.__main__ import explain, first_failure, run_one, totals
+from sim.dledger.__main__ import WHOLE, explain, first_failure, run_one, totals
 from sim.dledger.planted import BUGS
+from sim.dledger.whole import run_whole
+from sim.dledger.whole_planted import WHOLE_BUGS
 from sim.dledger.world import FAULTS, run_seed
 
 SEEDS = 400
+WHOLE_SEEDS = 20
 PLANTED_SEEDS = 200
 FOUND = {
     948: "a follower that the disk refused its first new entry had removed its old ones",
@@ -55,3 +58,38 @@ def test_a_seed_that_fails_is_explained_by_its_last_events() -> None:
         lines = list(explain(BUGS["wins_with_half"].seed))
     assert "Violation" in lines[0]
     assert 10 < len(lines) <= 41
+
+
+# Whole members.
+
+
+@pytest.mark.slow
+def test_whole_members_keep_their_promises_through_every_kind_of_fault() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(WHOLE_SEEDS):
+        _, problem, found = run_one(seed, WHOLE)
+        assert problem is None, "\n".join(explain(seed, WHOLE))
+        counts += found
+    assert min(counts[kind] for kind in ("leaders", "kills", "power failures", "settled 200")) > 0
+
+
+@pytest.mark.parametrize("name", WHOLE_BUGS)
+def test_a_bug_that_is_put_into_whole_members_is_found(name: str) -> None:
+    bug = WHOLE_BUGS[name]
+    with bug.planted():
+        assert first_failure([bug.seed], bug.faults, WHOLE) is not None
+
+
+def test_a_seed_with_whole_members_does_the_same_each_time() -> None:
+    first, second = run_whole(7)[1], run_whole(7)[1]
+    assert first.trace.digest == second.trace.digest
+    assert first.counts == second.counts
+    assert run_whole(8)[1].trace.digest != first.trace.digest
+
+
+def test_a_seed_with_whole_members_that_fails_is_explained_by_its_last_events() -> None:
+    bug = WHOLE_BUGS["counts_what_a_sync_will_cover"]
+    with bug.planted():
+        problem, whole = run_whole(bug.seed, faults=bug.faults)
+    assert problem is not None
+    assert any(line.endswith(problem) for line in whole.trace.lines)
