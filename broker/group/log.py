@@ -2,6 +2,7 @@
 
 <root>/dledger-<id>/data     the log (storePathDLedgerCommitLog, if set)
 <root>/dledger-<id>          its index, term, vote and checkpoint
+<root>/commitlog             what was stored before the broker became a member (storePathCommitLog, if set)
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
-from triomq.store.disk.layout import Layout, start_offset
+from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreRefused
+from triomq.store.log.commit_log import CommitLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class GroupStore:
     def __init__(self, configuration: Configuration, group: GroupSettings, files: Files) -> None:
         root = configuration.store.store_path_root_dir.rstrip("/") or "/"
         self.directory = f"{root}/dledger-{group.setup.self_id}"
-        self._plain = Layout(configuration.store).commit_logs
+        self._plain = Layout(configuration.store)
         self._data = configuration.store.store_path_dledger_commit_log or f"{self.directory}/data"
         self._files = files
         self.made: GroupLog
@@ -48,14 +50,16 @@ class GroupStore:
     def make_log(self, pool: OpenFiles, paths: Layout, file_size_bytes: int) -> LedgerLog:
         """See Contents.of."""
         ledger = Ledger(self._files, self.directory, file_size_bytes, pool=pool, data_directory=self._data)
-        self.made = GroupLog(ledger, LedgerLog(ledger), TermFiles(self._files, self.directory))
+        older = CommitLog(pool, self._plain, file_size_bytes)
+        self.made = GroupLog(ledger, LedgerLog(ledger, older), TermFiles(self._files, self.directory))
         return self.made.log
 
     def check(self) -> None:
-        """Raise StoreRefused if the directory has the log of a plain broker, which no member would read."""
-        for path in self._plain:
-            if any(start_offset(name) is not None for name in self._files.list_directory(path)):
+        """Raise StoreRefused if the ledger would lie among the files of the plain log."""
+        data = self._files.real_path(self._data)
+        for path in self._plain.commit_logs:
+            if self._files.real_path(path) == data:
                 raise StoreRefused(
-                    f"{path} has the log of a broker without enableDLegerCommitLog, which a member of a group does not "
-                    "read: start with an empty storePathRootDir, or set enableDLegerCommitLog=false"
+                    f"{path} is the directory of storePathCommitLog and of the ledger; give storePathDLedgerCommitLog "
+                    "a directory of its own"
                 )

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+import structlog
+
 from triomq.dledger.ledger import entry_format, recovery, replacing
 from triomq.dledger.ledger.recent_entries import RecentEntries
 from triomq.dledger.ledger.records import is_whole_record, opening_record, physical_offset_of, records_in
@@ -25,6 +27,8 @@ from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import TEMPORARY, Files
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
+
+log = structlog.get_logger("triomq.dledger.ledger")
 
 INDEX_FILE_BYTES = 167_772_160
 LONGEST_ENTRY_BYTES = 4_194_304
@@ -57,7 +61,9 @@ class Ledger:
         "_pool",
         "_recent",
         "_syncs",
+        "_told",
         "begin_index",
+        "must_begin_at",
         "on_changed",
         "synced_index",
     )
@@ -87,7 +93,10 @@ class Ledger:
         self._notes = TermFiles(files, directory)
         self._noted = (-1, -1)
         self._syncs = Syncs(files)
+        self._told = ""
         self.begin_index = -1
+        self.must_begin_at = -1
+        """Where this ledger has to begin as long as an older log lies below it; -1: wherever its leader's does."""
         self.synced_index = -1
         self._recent = RecentEntries()
         self.on_changed: Callable[[], None] = lambda: None
@@ -318,17 +327,28 @@ class Ledger:
             self._index.drop_first()
         return file
 
+    def begin(self, pos: int) -> None:
+        """Let a ledger without files begin at this position, the start of a file. Raises OSError."""
+        assert not self._data.files
+        self._data.make(pos)
+        self._files.sync_directory(self._data.directory)
+        self._end = _End(-1, -1, pos)
+
     def broke(self) -> None:
         """Take no entries any longer: a sync failed."""
         self._broken = True
 
     def reset(self, entry: Entry) -> None:
-        """Replace everything by a ledger that begins with this entry. Raises LogRefused with the ledger as before.
+        """Replace everything by a ledger that begins with this entry. Raises LogRefused with the ledger as before, also
+        if it could not begin there (`must_begin_at`).
 
         The first file of the new ledger is on disk under another name before any old one is removed; a start that
         finds it completes the change."""
         if self._broken:
             raise LogRefused("an earlier write or sync failed: restart this member")
+        if self.must_begin_at not in (-1, entry.pos):
+            raise LogRefused(self._tell_difference(entry))
+        self._warn_of_missing(entry)
         try:
             self._lower_note(-1)
             replacing.prepare(self._files, self._directory, self._data.directory, self._data.file_size_bytes, entry)
@@ -347,6 +367,25 @@ class Ledger:
         self.synced_index = -1
         self._syncs.was_cut(-1)
         self.on_changed()
+
+    def _tell_difference(self, entry: Entry) -> str:
+        text = (
+            f"the leader's entry {entry.index} is at {entry.pos}, but the older log of this member ends at "
+            f"{self.must_begin_at}, so it is not the leader's. Stop this member, remove {self._directory}, and replace "
+            "commitlog, consumequeue and index by the leader's"
+        )
+        if text != self._told:
+            self._told = text
+            log.error("this member takes no entries", reason=text)
+        return text
+
+    def _warn_of_missing(self, entry: Entry) -> None:
+        if entry.index == 0 < entry.pos and self.must_begin_at < 0:
+            log.warning(
+                "this member lacks the messages in front of the ledger; if the leader still has them, copy its "
+                "commitlog, consumequeue and index before the first start of this member",
+                ledger_begins_at=entry.pos,
+            )
 
     # Syncs.
 

@@ -90,6 +90,12 @@ class FileSequence:
         self.files.append(file)
         return file
 
+    def behind(self, front: FileSequence) -> FileSequence:
+        """Return a sequence of the files that `front` and this one have now, to find them and to read them."""
+        joined = FileSequence(self._pool, self.directory, self.file_size_bytes, holds_log=self.holds_log)
+        joined.files = [*front.files, *self.files]
+        return joined
+
     def truncate(self, end: int) -> list[MappedFile]:
         """Delete the files that begin at or after `end`, and clear the last remaining file from `end` on. Return the
         deleted files. Idempotent."""

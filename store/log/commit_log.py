@@ -10,8 +10,6 @@ A record never crosses a file end. When it and 8 more bytes do not fit, a blank 
 
 from __future__ import annotations
 
-from typing import Final
-
 import structlog
 
 from triomq.protocol import record
@@ -121,14 +119,17 @@ class CommitLog(StoreLog):
             return False
         return not last.read(offset - last.start, 8).strip(b"\0")
 
+    def sync(self) -> None:
+        """Bring all files and their names to disk, before the store runs. Raises OSError."""
+        for file in self.sequence.files:
+            self._pool.files.datasync(file.fd())
+        for directory in {file.directory: None for file in self.sequence.files}:
+            self._pool.files.sync_directory(directory)
+
     def cut(self, offset: int) -> None:
         """See StoreLog."""
         self.sequence.truncate(offset)
         self.set_end(offset)
-
-    def is_filler(self, head: bytes, room: int) -> bool:
-        """See StoreLog: a blank record, of exactly that size."""
-        return head[4:] == _BLANK_MAGIC and room == int.from_bytes(head[:4], "big")
 
     def _write_at(self, offset: int, data: bytes | bytearray) -> None:
         file = self.sequence.last
@@ -149,6 +150,3 @@ class CommitLog(StoreLog):
         writable = [path for path in paths if path not in self._layout.read_only_commit_logs]
         usable = sorted(path for path in writable if path not in self.full_directories) or sorted(writable)
         return usable[offset // self.file_size_bytes % len(usable)]
-
-
-_BLANK_MAGIC: Final = record.BLANK_MAGIC_BYTES

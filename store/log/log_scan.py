@@ -94,7 +94,6 @@ class LogScan:
         The log was synced up to `synced_offset`, and so were the messages that were stored before `synced_ms`.
         """
         self._log = log
-        self._header_bytes = log.header_bytes
         start = log.scan_start(start)
         self._start = start
         self._stop = log.scan_stop
@@ -115,6 +114,7 @@ class LogScan:
         self._data_at = 0
         file = self._first_file()
         self._file = file
+        self._header_bytes = log.header_bytes_at(file.start) if file is not None else 0
         self._position = start - file.start if file is not None and start > file.start else 0
 
     def records(self) -> Iterator[ScannedRecord]:
@@ -155,6 +155,7 @@ class LogScan:
 
     def _go_to(self, file: MappedFile | None, position: int) -> None:
         self._file = file
+        self._header_bytes = self._log.header_bytes_at(file.start) if file is not None else 0
         self._position = position
         self._data = b""
         self._data_at = 0
@@ -305,7 +306,7 @@ class LogScan:
             found = self._search(current, at)
             if found >= 0:
                 self._reason = reason
-                return current, max(0, found - self._header_bytes)
+                return current, max(0, found - self._log.header_bytes_at(current.start))
             current = self._log.sequence.after(current)
             at = 0
         self._reason = reason

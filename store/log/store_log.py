@@ -7,8 +7,9 @@ the files. `next_offset`: where the next record goes; what lies before it and is
 
 Two logs fulfil this. In the commit log (commit_log.py) records follow each other, and what is written is committed. In
 the ledger of a group (dledger/ledger/) each record has a header in front of it (`header_bytes`), and what is written
-is committed when a quorum has it. Queues, index, dispatch, recovery and reading do not know which of the two they have:
-they use physical offsets of records, and `LogScan` passes headers and the fillers at file ends.
+is committed when a quorum has it. The files of a plain log may lie below a ledger; records there have no header
+(`header_bytes_at`). Queues, index, dispatch, recovery and reading do not know which of the two they have: they use
+physical offsets of records, and `LogScan` passes headers and the fillers at file ends.
 
 Only the store's own thread touches a log; other threads receive duplicated descriptors.
 """
@@ -115,8 +116,11 @@ class StoreLog:
         """Remove what lies behind the end that recovery found, and set the end. Idempotent."""
         raise NotImplementedError
 
-    def repair_refusal(self) -> str | None:
-        """Return why damaged records may not be taken out of this log, or None if they may."""
+    def recovered(self) -> None:
+        """Note that the log has been recovered and may be written from now on. The end may move. Raises OSError."""
+
+    def repair_refusal(self, offset: int) -> str | None:
+        """Return why a damaged record at this offset may not be taken out of the log, or None if it may."""
         return None
 
     def detach_first(self) -> MappedFile:
@@ -147,9 +151,13 @@ class StoreLog:
         """Return where a scan begins that is to find the record at or behind `offset`: at its header, if it has one."""
         return offset
 
+    def header_bytes_at(self, offset: int) -> int:
+        """Return how long the headers of the records are in the file that holds `offset`."""
+        return self.header_bytes
+
     def is_filler(self, head: bytes, room: int) -> bool:
-        """Return whether 8 bytes begin the filler of the last `room` bytes of a file."""
-        raise NotImplementedError
+        """Return whether 8 bytes begin the filler of the last `room` bytes of a file: a blank record of that size."""
+        return head[4:] == _BLANK_MAGIC and room == int.from_bytes(head[:4], "big")
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -162,7 +170,7 @@ class StoreLog:
     def first_record_offset(self) -> int:
         """The physical offset of the first record of the first file, or -1 if there are no files."""
         start = self.sequence.first_start
-        return start + self.header_bytes if start >= 0 else -1
+        return start + self.header_bytes_at(start) if start >= 0 else -1
 
     def read(self, offset: int, size_bytes: int) -> bytes | None:
         """Return `size_bytes` of committed bytes, or None if one file does not have all of them."""
@@ -214,3 +222,4 @@ class StoreLog:
 
 
 _MAGIC: Final = record.MESSAGE_MAGIC_BYTES
+_BLANK_MAGIC: Final = record.BLANK_MAGIC_BYTES

@@ -74,6 +74,7 @@ class Opening:
             queue.correct_min_offset(contents.log.min_offset)
         contents.index.open_for_writing()
         self._directory.mark_unclean()
+        contents.log.recovered()
         if not was_clean:
             await self._write_again()
         log_end = contents.log.committed_offset

@@ -145,10 +145,10 @@ class Recovery:
         yield from self._walk(scan)
         report.log_end = scan.end
         report.damages = scan.damages
-        refusal = self._log.repair_refusal()
-        if scan.damages and refusal is not None:
-            first = scan.damages[0]
-            raise StoreRefused(f"no record begins at {first.begin} of the log ({first.reason}). {refusal}")
+        for damage in scan.damages:
+            refusal = self._log.repair_refusal(damage.begin)
+            if refusal is not None:
+                raise StoreRefused(f"no record begins at {damage.begin} of the log ({damage.reason}). {refusal}")
         yield from self._set_end(scan)
         yield from self._queue_recovery.rebuild_short(scan.end)
         self._queue_recovery.finish()
@@ -167,7 +167,7 @@ class Recovery:
         if self._index.is_enabled and self._index_decides:
             safe_ms = min(safe_ms, self._checkpoint.index_ms)
         for file in reversed(files):
-            head = file.read(self._log.header_bytes, record.FIXED_BYTES)
+            head = file.read(self._log.header_bytes_at(file.start), record.FIXED_BYTES)
             if head[4:8] == _MAGIC and 0 < record.store_timestamp_at(head) <= safe_ms:
                 return file.start
         return files[0].start
@@ -199,7 +199,7 @@ class Recovery:
             return False
         found = LogScan(self._log, offset, check_crc=True, stop=offset + 1).next()
         if found is not None:
-            return found.physical_offset == offset + self._log.header_bytes
+            return found.physical_offset == offset + self._log.header_bytes_at(offset)
         newest = max(self._queues, key=_max_physical_end)
         return queues_end == offset and self._queue_recovery.leads_home(newest, newest.end - 1)
 
