@@ -43,6 +43,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "client/consume/push_consumer.py:PushConsumer.__init__": OPTIONS,
     "client/produce/producer.py:Producer.__init__": OPTIONS,
     "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
+    "protocol/settings.py:setting": "the facts of a declaration, given by name",
     "protocol/message_to_store.py:MessageToStore.__init__": "the fields of a message, given by name",
     "protocol/record.py:write_record_reference": "the arguments of the C function that it defines",
     "store/queues/index_file.py:write_keys_reference": "the arguments of the C function that it defines",
@@ -206,8 +207,7 @@ def attributes(node: ast.ClassDef) -> set[str]:
         if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name)
     }
     for child in ast.walk(node):
-        is_own = isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name) and child.value.id == "self"
-        if is_own and isinstance(child.ctx, ast.Store):
+        if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store) and ast.unparse(child.value) == "self":
             found.add(child.attr)
     return found
 

@@ -9,7 +9,7 @@ REPEATS = 5
 
 
 def least_bytes(measured: Callable[[], int]) -> int:
-    """Return the least of several results of `measured`, each traced anew: what other threads of the process allocate
+    """Return the least of several results of `measured`, each with its own trace: what other threads of the process
     meanwhile is counted as well, and the threads of earlier tests may still work.
     """
     found = []

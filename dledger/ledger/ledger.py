@@ -340,7 +340,8 @@ class Ledger:
 
     def reset(self, entry: Entry) -> None:
         """Replace everything by a ledger that begins with this entry. Raises LogRefused with the ledger as before, also
-        if it could not begin there (`must_begin_at`).
+        if it could not begin there (`must_begin_at`), or within a file: such a ledger could not be opened again. The
+        leader then compares again, until both have an entry in common or it sends its own first one.
 
         The first file of the new ledger is on disk under another name before any old one is removed; a start that
         finds it completes the change."""
@@ -348,6 +349,8 @@ class Ledger:
             raise LogRefused("an earlier write or sync failed: restart this member")
         if self.must_begin_at not in (-1, entry.pos):
             raise LogRefused(self._tell_difference(entry))
+        if entry.pos % self._data.file_size_bytes:
+            raise LogRefused(f"entry {entry.index} at {entry.pos} is not the first of a file")
         self._warn_of_missing(entry)
         try:
             self._lower_note(-1)

@@ -169,7 +169,7 @@ class Trouble:
             node.unlink(file.path)
 
     async def mend(self) -> None:
-        """Let what goes on end, let everything work again, and start what does not run."""
+        """Let pauses and cuts end, let everything work again, and start what does not run."""
         whole = self._whole
         self._is_over = True
         await self._has_ended.wait()

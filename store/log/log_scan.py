@@ -231,7 +231,9 @@ class LogScan:
             return self._unusual_record(file, position)
         if self._check_crc:
             end = position + size
-            if 0 in stored_properties and _is_torn(stored_properties, end - len(stored_properties), end):
+            if 0 in topic:
+                return self._unusual_record(file, position)
+            if 0 in stored_properties and is_torn(stored_properties, end - len(stored_properties), end):
                 return self._unusual_record(file, position)
             if body_length:
                 body_at: int = at + HEAD_BYTES
@@ -285,9 +287,12 @@ class LogScan:
         if fields.physical_offset != file.start + position:
             self._reason = f"the record states the physical offset {fields.physical_offset}"
             return None
+        if self._check_crc and 0 in fields.topic:  # no topic's name has such a byte
+            self._reason = "a part of the topic is zeros"
+            return None
         if self._check_crc and 0 in fields.properties:
             end = position + fields.size_bytes
-            if _is_torn(fields.properties, end - len(fields.properties), end):
+            if is_torn(fields.properties, end - len(fields.properties), end):
                 self._reason = "a part of the properties is zeros"
                 return None
         if self._check_crc and fields.body_length:
@@ -349,7 +354,7 @@ class LogScan:
         return -1
 
 
-def _is_torn(data: bytes, begin: int, end: int) -> bool:
+def is_torn(data: bytes, begin: int, end: int) -> bool:
     """Return whether `data`, which lies at [begin, end) of its file, is all zeros within one disk sector.
 
     A power failure leaves zeros in a sector that was not written, and no checksum covers properties."""

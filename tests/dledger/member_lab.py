@@ -17,7 +17,7 @@ from triomq.dledger.rules.actions import Role
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.remoting.client import RemotingClient, open_client
 
-__all__ = ["GROUP", "PORT", "MemberLab", "ask", "group_client", "run_lab"]
+__all__ = ["GROUP", "PORT", "MemberLab", "ask", "group_client", "reports_of", "run_lab"]
 
 GROUP = "lab"
 
@@ -72,6 +72,12 @@ class MemberLab(Group):
                 if len(ends) == 1:
                     return ends.pop()
                 await trio.sleep(0.01)
+
+
+def reports_of(node: MemberNode) -> Owner:
+    """Return what the present life of a member has reported."""
+    assert isinstance(node.owner, Owner)
+    return node.owner
 
 
 Scenario = Callable[[MemberLab, RemotingClient], Awaitable[None]]

@@ -24,6 +24,7 @@ from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import Entry
 from triomq.protocol import record
+from triomq.protocol.record import read_fields
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreRefused
@@ -244,6 +245,15 @@ def test_a_reset_leaves_only_the_new_beginning(tmp_path: Path) -> None:
     assert (again.begin_index, again.end_index, bodies_of(again)) == (40, 41, [b"a", b"b"])
 
 
+def test_a_ledger_never_begins_within_a_file(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"x"] * 3)
+    with pytest.raises(LogRefused, match="not the first of a file"):
+        ledger.reset(Entry(body=b"a", index=40, pos=9217, size=49, term=3))
+    ledger.close()
+    assert bodies_of(opened(tmp_path)) == [b"x"] * 3
+
+
 def test_expired_files_move_the_beginning(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.append(1, [b"x" * 200] * 20)
@@ -416,6 +426,23 @@ def test_a_torn_body_behind_what_was_on_disk_ends_the_ledger(tmp_path: Path) -> 
     with (directory / "data" / f"{torn.pos - torn.pos % GOLDEN_FILE_BYTES:020}").open("r+b") as file:
         file.seek(torn.pos % GOLDEN_FILE_BYTES + 48 + 100)
         file.write(bytes(20))
+    TermFiles(Files(), str(directory)).save_checkpoint(259, 259)
+    ledger = Ledger(Files(), str(directory), GOLDEN_FILE_BYTES)
+    ledger.open()
+    assert ledger.end_index == 259
+
+
+def test_a_torn_topic_behind_what_was_on_disk_ends_the_ledger(tmp_path: Path) -> None:
+    directory = member_directory("clean", "n0", tmp_path)
+    ledger = Ledger(Files(), str(directory), GOLDEN_FILE_BYTES)
+    ledger.open()
+    torn = ledger.entry(260)
+    ledger.close()
+    fields = read_fields(torn.body, 0, len(torn.body))
+    topic_at = torn.body.index(fields.topic, fields.body_at + fields.body_length)
+    with (directory / "data" / f"{torn.pos - torn.pos % GOLDEN_FILE_BYTES:020}").open("r+b") as file:
+        file.seek(torn.pos % GOLDEN_FILE_BYTES + 48 + topic_at)
+        file.write(bytes(3))
     TermFiles(Files(), str(directory)).save_checkpoint(259, 259)
     ledger = Ledger(Files(), str(directory), GOLDEN_FILE_BYTES)
     ledger.open()

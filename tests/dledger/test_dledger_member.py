@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from member_lab import GROUP, PORT, MemberLab, ask, group_client, run_lab
+from member_lab import GROUP, PORT, MemberLab, ask, group_client, reports_of, run_lab
 from trio.testing import MockClock
 
 from triomq.dledger.ledger.ledger import Ledger
@@ -200,7 +200,7 @@ def test_what_makes_no_sense_is_answered_and_costs_nobody_else_anything(
         assert found.remark is not None
         assert said in found.remark
         await group_client(lab, client).append(b"one")
-        assert (leader.member.term, leader.owner.errors) == (term, [])
+        assert (leader.member.term, reports_of(leader).errors) == (term, [])
 
     run_lab(tmp_path, scenario)
 
@@ -265,7 +265,7 @@ def test_a_leader_whose_disk_is_full_leaves_the_leadership_to_another(tmp_path: 
         first.disk.is_full = False
         await lab.agree(60)
         assert first.ledger.entry(first.ledger.end_index).body == b"three"
-        assert first.owner.errors == []
+        assert reports_of(first).errors == []
 
     run_lab(tmp_path, scenario)
 
@@ -277,7 +277,7 @@ def test_a_member_whose_disk_fails_ends_and_says_nothing_more(tmp_path: Path) ->
         with suppress(GroupFailed):  # the other two are a quorum, if they are in time
             await group_client(lab, client).append(b"one")
         await trio.sleep(1)
-        assert [type(error) for error in first.owner.errors] == [OSError]
+        assert [type(error) for error in reports_of(first).errors] == [OSError]
         body = MetadataRequest(group=GROUP, remote_id=first.name).encode()
         answer = await ask(client, lab.addresses[first.name], codes.METADATA, body)
         assert answer.code == ResponseCode.SYSTEM_BUSY
@@ -344,7 +344,7 @@ def test_entries_of_one_proposal_are_settled_together(tmp_path: Path) -> None:
         assert first.member.append_refusal() is None
         assert first.member.propose("both", lambda term: first.ledger.append(term, [b"one", b"two"])) == codes.SUCCESS
         assert await lab.agree() == 1
-        assert first.owner.told == [("both", codes.SUCCESS, 1)]
+        assert reports_of(first).told == [("both", codes.SUCCESS, 1)]
         other = next(node for node in lab.running() if node is not first)
         assert other.member.propose("late", lambda term: None) == codes.NOT_LEADER
 

@@ -106,3 +106,19 @@ async def test_a_sector_of_properties_that_is_all_zeros_is_torn(tmp_path: Path, 
     found = store.reading.get_messages("T", 0, store.reading.min_offset("T", 0), 9)
     assert [record.decode_record(data).body for data in found.records] == [b"next"]
     abandon(store)
+
+
+async def test_zeros_in_the_topic_are_torn(tmp_path: Path) -> None:
+    store, begin = await with_properties(tmp_path, b"x" * SIZE)
+    await sync_log(store)
+    abandon(store)
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(begin - 3)
+        assert file.read(1) == b"T"
+        file.seek(begin - 3)
+        file.write(b"\0")
+    store = await open_store(tmp_path)
+    report = store.recovery_report
+    assert report is not None
+    assert [damage.begin for damage in report.damages] == [0]
+    abandon(store)
