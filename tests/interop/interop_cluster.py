@@ -58,9 +58,17 @@ class Daemon:
         self.child: Child | None = None
 
     def start(self) -> None:
+        self.begin()
+        self.wait_up()
+
+    def begin(self) -> None:
+        """Start the process; `wait_up` waits until it serves."""
         environment = dict(os.environ, HOME=str(self.directory), JAVA_TOOL_OPTIONS=SOON_UP)
         environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         self.child = Child(self.argv, log_path=self.directory / "output.log", env=environment)
+
+    def wait_up(self) -> None:
+        assert self.child is not None
         self.child.wait_for_log("boot success", BOOT_SECONDS)
 
     def _end(self, first_signal: int) -> int | None:

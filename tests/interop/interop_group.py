@@ -8,7 +8,7 @@ other.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -31,6 +31,7 @@ GROUP = "RaftNode00"
 FILE_BYTES = 1 << 20
 TOPIC = "GroupTopic"
 QUEUES = 4
+EQUAL_SECONDS = 60
 
 Place = tuple[int, int]
 """Queue id and queue offset."""
@@ -74,9 +75,12 @@ class Group:
         return f"127.0.0.1:{self._brokers[member]}"
 
     def start_all(self) -> None:
+        """Start all members at once, and wait until they serve."""
         self._namesrv.start()
         for member in self.kinds:
-            self.start(member)
+            self._begin(member)
+        for daemon in self._daemons.values():
+            daemon.wait_up()
 
     async def start_soon(self, member: str) -> None:
         """Start a member while other tasks run, and wait until it serves."""
@@ -84,6 +88,10 @@ class Group:
 
     def start(self, member: str) -> None:
         """Start a member, and wait until it serves."""
+        self._begin(member)
+        self._daemons[member].wait_up()
+
+    def _begin(self, member: str) -> None:
         home = self.directory / member
         home.mkdir(exist_ok=True)
         port = self._brokers[member]
@@ -97,7 +105,7 @@ class Group:
             pairs |= {"listenPort": str(port), "namesrvAddr": self.name_server, "brokerIP1": "127.0.0.1"}
             argv = _triomq("mqbroker", home, {**pairs, "storePathRootDir": str(home / "store")})
         daemon = Daemon(argv, home, f"127.0.0.1:{port}")
-        daemon.start()
+        daemon.begin()
         self._daemons[member] = daemon
 
     @property
@@ -158,6 +166,14 @@ class Group:
         with self.ledger(member) as ledger:
             data = b"".join(file.read(0, file.size_bytes) for file in ledger.data.files)
             return data[: ledger.end_pos - ledger.data.first_start]
+
+    def has_record(self, member: str, position: int, body: bytes) -> bool:
+        """Return whether the files of a member, which may run, have a record with this body at a physical offset."""
+        files = sorted(Path(self.ledger_directory(member), "data").iterdir())
+        *_, found = [path for path in files if int(path.name) <= position]
+        with found.open("rb") as file:
+            file.seek(position - int(found.name))
+            return body in file.read(1024)
 
 
 def _triomq(program: str, home: Path, pairs: dict[str, str]) -> list[str]:
@@ -291,41 +307,48 @@ async def observing(group: Group) -> AsyncIterator[Observer]:
         yield Observer(group, GroupClient(client, GROUP, group.addresses))
 
 
-async def read_all(group: Group) -> dict[Place, bytes]:
-    """Return what a client reads of the topic from its beginning."""
+async def read_all(group: Group, wanted: Collection[Place]) -> dict[Place, bytes]:
+    """Return what a client reads of the topic from its beginning until it has all that is wanted, or no more comes."""
     found: dict[Place, bytes] = {}
+    missing = set(wanted)
     async with LitePullConsumer("group-reader", name_server=group.name_server, auto_commit=False) as consumer:
         queues = await consumer.queues(TOPIC)
         await consumer.assign(queues)
         for queue in queues:
             await consumer.seek_to_begin(queue)
-        while messages := await consumer.poll(timeout_seconds=3):
+        while missing and (messages := await consumer.poll(timeout_seconds=5)):
             for message in messages:
                 place = message.queue_id, message.queue_offset
                 assert place not in found, f"{place} was read twice"
                 found[place] = message.body
+                missing.discard(place)
     return found
 
 
 async def check_promises(group: Group, load: Load) -> None:
     """Everything acknowledged is read, where it was promised."""
-    found = await read_all(group)
+    found = await read_all(group, load.acknowledged)
     lost = {place: body for place, body in load.acknowledged.items() if found.get(place) != body}
     assert not lost, f"{len(lost)} of {len(load.acknowledged)} acknowledged messages are lost: {sorted(lost)[:10]}"
 
 
 async def check_equal(group: Group) -> None:
-    """Stop all members, the leader last, and compare their ledgers."""
-    async with observing(group) as observer:
-        leader = await observer.leader()
-        await trio.sleep(1.5)  # the followers of Apache's leader hear of a commit a second later
-    for member in sorted(group.running, key=lambda member: member == leader):
-        group.stop(member)
-    data = {member: group.data_of(member) for member in group.kinds}
-    first = next(iter(data))
-    for member in data:
-        shortest = min(len(data[first]), len(data[member]))
-        assert data[member][:shortest] == data[first][:shortest], f"{member} and {first} differ"
+    """Send once more, wait until each member has it, and compare the ledgers that the members leave when all are killed
+    at once: they are equal to the byte."""
+    body = b"the last one"
+    async with Producer("group-last", name_server=group.name_server) as producer:
+        result = await producer.send(Message(TOPIC, body), timeout_seconds=30)
+    position = int(result.offset_message_id[-16:], 16)
+    with trio.move_on_after(EQUAL_SECONDS):
+        while not all(group.has_record(member, position, body) for member in group.kinds):  # noqa: ASYNC110, others write
+            await trio.sleep(0.05)
+    for member in group.running:
+        group.kill(member)
+    first, *others = group.kinds
+    data = group.data_of(first)
+    for member in others:
+        found = group.data_of(member)
+        assert found == data, f"{member} has {len(found)} bytes and {first} {len(data)}, or they differ"
 
 
 # What happens to a leader, which is over when another one leads.

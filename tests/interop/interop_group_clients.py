@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import interop_wire as wire
@@ -15,6 +16,9 @@ from interop_texts import lines_of, numbered
 MOST_LINES = 200_000
 PAUSE_MS = 20
 SECONDS = 60
+
+Receive = Callable[[], Running]
+"""Starts a consumer."""
 
 
 class _Told:
@@ -36,12 +40,13 @@ class _Told:
 class OtherClients:
     """`read`: for each kind of consumer what it has read, (queue id, queue offset) -> body."""
 
-    def __init__(self, load: Load, lines: list[bytes], producer: Running, consumers: dict[str, Running]) -> None:
-        self.read: dict[str, dict[Place, bytes]] = {kind: {} for kind in consumers}
+    def __init__(self, load: Load, lines: list[bytes], producer: Running, receive: dict[str, Receive]) -> None:
+        self.read: dict[str, dict[Place, bytes]] = {kind: {} for kind in receive}
         self._load = load
         self._lines = lines
         self._producer = _Told(producer)
-        self._consumers = {kind: _Told(command) for kind, command in consumers.items()}
+        self._receive = receive
+        self._consumers = {kind: _Told(begin()) for kind, begin in receive.items()}
         self.sent = 0
 
     async def send_on(self) -> None:
@@ -51,8 +56,9 @@ class OtherClients:
         await self._until(lambda: self.sent > sent, "Java's producer goes on by itself")
 
     async def read_on(self) -> None:
-        """Wait until every consumer has read a message that is acknowledged from now on. That takes up to half a minute
-        when its pull waits at a member that has handed over: RocketMQ's slaves wake nobody."""
+        """Wait until every consumer has read a message that is acknowledged from now on. After the end of a leader's
+        process Java's may take 33 s: the end of a connection does not end a pull that waits there, only its timeout of
+        30 s does (CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND), and the next pull follows three seconds after an error."""
         self._hear()
         before = set(self._load.acknowledged)
 
@@ -61,6 +67,14 @@ class OtherClients:
             return all(read.keys() & new for read in self.read.values())
 
         await self._until(_all_read_on, "consumers go on by themselves")
+
+    async def change_consumers(self) -> None:
+        """Stop each consumer, and let another one of its group go on where it was. The new one waits for nothing that
+        happened before, unlike `read_on`."""
+        for kind, begin in self._receive.items():
+            await trio.to_thread.run_sync(self._consumers[kind].command.stop)
+            self._hear()
+            self._consumers[kind] = _Told(await trio.to_thread.run_sync(begin))
 
     async def finish(self) -> None:
         """Stop the producer, wait until each consumer has read all that was acknowledged, and stop them."""
@@ -114,9 +128,9 @@ async def other_clients(load: Load, directory: Path, java: Driver, *others: Driv
     def _begin() -> OtherClients:
         names = [driver.name.partition("-")[0] for driver in (java, *others)]
         drivers = dict(zip(names, (java, *others), strict=True))
-        consumers = {kind: driver.receive(group=f"group-{kind}", **at) for kind, driver in drivers.items()}
+        receive = {kind: partial(driver.receive, group=f"group-{kind}", **at) for kind, driver in drivers.items()}
         options = {"file": path, "keep_going": True, "pause_ms": PAUSE_MS, "timeout_ms": 5000}
-        return OtherClients(load, lines_of(path), java.begin("send-lines", **options, **at), consumers)
+        return OtherClients(load, lines_of(path), java.begin("send-lines", **options, **at), receive)
 
     clients = await trio.to_thread.run_sync(_begin)
     yield clients

@@ -40,6 +40,7 @@ async def test_two_members_of_apaches_and_one_of_ours_keep_their_promises(
             async with other_clients(load, tmp_path, java, python) as clients:
                 await _fail(group, observer, load, clients, "kill", "n2")
                 await _fail(group, observer, load, clients, "stop", "n1")
+                await clients.change_consumers()
         await check_promises(group, load)
         await check_equal(group)
 
@@ -62,6 +63,7 @@ async def test_members_fail_and_are_exchanged_for_the_other_kind(
                     await observer.leader()
                     await group.exchange_soon("n0")
                     await _get_over(group, observer, load, clients)
+                await clients.change_consumers()
         await check_promises(group, load)
         await check_equal(group)
         assert group.kinds == TWO_OF_OURS
