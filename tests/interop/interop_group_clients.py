@@ -69,7 +69,7 @@ class OtherClients:
         await self._until(_all_read_on, "consumers go on by themselves")
 
     async def change_consumers(self) -> None:
-        """Stop each consumer, and let another one of its group go on where it was. The new one waits for nothing that
+        """Stop each consumer, and let another one of its group continue where it was. The new one waits for nothing that
         happened before, unlike `read_on`."""
         for kind, begin in self._receive.items():
             await trio.to_thread.run_sync(self._consumers[kind].command.stop)
