@@ -230,10 +230,13 @@ class Ledger:
         return entries
 
     def write(self, entries: list[Entry]) -> None:
-        """Append a leader's entries. Raises LogRefused, and PositionMismatch before anything is written."""
+        """Append a leader's entries. Raises LogRefused, and PositionMismatch before anything is written.
+
+        An entry may be at the start of the next file although it had room: a member of RocketMQ continues there when it
+        has filled a file for an entry that it lost."""
         pos = self._end.pos
         for entry in entries:
-            if entry.pos != self._place(pos, entry.size):
+            if entry.pos not in (self._place(pos, entry.size), self._next_file(pos)):
                 raise PositionMismatch(f"entry {entry.index} is at {entry.pos}, here it would be at {pos}")
             pos = entry.pos + entry.size
         self._write(entries)
@@ -244,7 +247,11 @@ class Ledger:
         if size > min(LONGEST_ENTRY_BYTES, file_size - entry_format.BLANK_BYTES):
             raise LogRefused(f"an entry of {size} bytes is longer than members of RocketMQ can take")
         left = file_size - pos % file_size
-        return pos if size + entry_format.BLANK_BYTES <= left else pos + left
+        return pos if size + entry_format.BLANK_BYTES <= left else self._next_file(pos)
+
+    def _next_file(self, pos: int) -> int:
+        file_size = self._data.file_size_bytes
+        return pos - pos % file_size + file_size
 
     def _write(self, entries: list[Entry]) -> None:
         """Write entries, with one call for each file. Raises LogRefused with the ledger as before."""
@@ -325,6 +332,7 @@ class Ledger:
         self.begin_index = entry_format.read_header(head).entry_index
         while len(self._index.files) > 1 and self._index.files[0].end <= self.begin_index * entry_format.UNIT_BYTES:
             self._index.drop_first()
+        self.on_changed()
         return file
 
     def begin(self, pos: int) -> None:

@@ -105,7 +105,7 @@ def _scan(
     while at + entry_format.BLANK_BYTES <= file.size_bytes:
         header = _header_at(file, at)
         if header.magic == entry_format.BLANK_MAGIC:
-            found.end_pos = file.end
+            # The end stays behind the last entry: the entry for which the rest of the file was filled may be gone.
             return True
         is_next = found.end_index < 0 or (header.entry_index == found.end_index + 1 and header.term >= found.end_term)
         if not header.is_sound(file.start + at) or not is_next or at + header.size > file.size_bytes:

@@ -34,6 +34,7 @@ class Pusher:
         "_committed_sent",
         "_core",
         "_differs",
+        "_must_truncate",
         "_next",
         "_outstanding",
         "_paused_until",
@@ -56,6 +57,7 @@ class Pusher:
         self._pushed_at = 0
         self._trouble_at = -NEVER
         self._committed_sent = -1
+        self._must_truncate = False
         self.watermark = -1
         self._compare_from(core.log.end_index)
 
@@ -176,6 +178,7 @@ class Pusher:
             self._appended(last, answer, now)
         elif self._state is _State.TRUNCATE:
             if answer.code == codes.SUCCESS:
+                self._must_truncate = False
                 self._append_from(last + 1)
             else:
                 self._compare_again(now)
@@ -195,11 +198,13 @@ class Pusher:
         if answer.code == codes.SUCCESS:
             self.watermark = max(self.watermark, last)
         else:
+            # A member of RocketMQ that has restarted may want its next entry in the next file: a cut puts that right.
+            self._must_truncate = answer.code == codes.INCONSISTENT_STATE
             self._compare_again(now)
 
     def _agrees(self, index: int, answer: PushResponse) -> None:
         self._agreed = index
-        if answer.end_index == index:
+        if answer.end_index == index and not self._must_truncate:
             self._append_from(index + 1)
         elif self._differs in (-1, index + 1):
             self._begin(_State.TRUNCATE, index)

@@ -294,15 +294,20 @@ class Whole(Group):
                 self.choose.choice(leaders).append(self.choose.choice((1, 1, 1, 2, 5, 20)))
 
     async def _look(self) -> None:
-        """Look for appends without a result."""
+        """Look for appends without a result: also a second later, since a member may just have come out of a pause."""
+        seen: set[int] = set()
         while True:
             await trio.sleep(1)
+            late: set[int] = set()
             for node in self.nodes.values():
                 is_able = not (node.disk.is_full or node.disk.is_slow or node.disk.is_failing)
                 if node.is_serving and is_able and not node.member.is_paused and isinstance(node.owner, CheckedOwner):
-                    for bodies, since in node.owner.open.values():
+                    for ticket, (bodies, since) in node.owner.open.items():
                         if since < trio.current_time() - ANSWER_SECONDS and not node.owner.has_failed:
-                            self.violated(f"appends are answered: {node.name} left {bodies} without an answer")
+                            late.add(ticket)
+                            if ticket in seen:
+                                self.violated(f"appends are answered: {node.name} left {bodies} without an answer")
+            seen = late
 
     def _agree(self) -> bool:
         owners = self.owners()

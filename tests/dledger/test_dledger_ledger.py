@@ -254,6 +254,30 @@ def test_a_ledger_never_begins_within_a_file(tmp_path: Path) -> None:
     assert bodies_of(opened(tmp_path)) == [b"x"] * 3
 
 
+def test_a_filled_file_without_its_next_entry_leaves_the_end_behind_the_last_one(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"x" * 500])
+    end = ledger.end_pos
+    ledger.append(1, [b"y" * 600])
+    assert ledger.end_pos > 1024
+    ledger.close()
+    (tmp_path / "data" / f"{1024:020}").unlink()
+    again = opened(tmp_path)
+    assert (again.end_index, again.end_pos) == (0, end)
+
+
+def test_a_leaders_entry_may_leave_the_rest_of_a_file_although_it_had_room(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"x" * 500])
+    ledger.write([Entry(body=b"y", index=1, pos=1024, size=49, term=1)])
+    ledger.write([Entry(body=b"z", index=2, pos=1024 + 49, size=49, term=1)])
+    with pytest.raises(PositionMismatch):
+        ledger.write([Entry(body=b"z", index=3, pos=1024 + 150, size=49, term=1)])
+    ledger.close()
+    again = opened(tmp_path)
+    assert bodies_of(again) == [b"x" * 500, b"y", b"z"]
+
+
 def test_expired_files_move_the_beginning(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.append(1, [b"x" * 200] * 20)

@@ -400,6 +400,25 @@ def test_a_push_that_did_not_succeed_makes_the_leader_compare(code: int | None) 
     assert [one.request.entry.index for one in lab.pushes(PUSH_COMPARE)] == [1]
 
 
+def test_a_follower_that_agrees_and_refuses_an_entry_is_truncated_first() -> None:
+    """A member of RocketMQ that was restarted may want its next entry in the next file, until it is cut."""
+    lab = Lab()
+    lab.lead()
+    lab.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    lab.propose(1, body(1))
+    lab.turn()
+    lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.INCONSISTENT_STATE)
+    lab.turn(500)
+    lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.INCONSISTENT_STATE, begin=0, end=0)
+    lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.SUCCESS, begin=0, end=0)
+    (cut,) = lab.pushes(PUSH_TRUNCATE)
+    assert cut.request.entry.index == 0
+    lab.reply_push(cut, codes.SUCCESS, end=0)
+    assert [push.request.entry.index for push in lab.pushes(PUSH_APPEND)] == [1]
+
+
 def test_the_answer_to_a_push_of_before_a_comparison_does_not_count() -> None:
     lab = Lab()
     lab.lead()
