@@ -90,10 +90,17 @@ class Host:
         else:
             rules = [*([out] if way in ("both", "out") else []), *([to] if way in ("both", "in") else [])]
         for rule in rules:
-            # Of its own, because deleting by words takes the first rule that has them, also one that has more.
-            priority = str(FIRST_PRIORITY + next(_rules) % PRIORITIES)
-            ip("rule", "add", "prio", priority, "blackhole", *rule)
-            self._rules.append(priority)
+            self._drop(rule)
+
+    def cut_way_to(self, other: Host) -> None:
+        """Drop the packets from this host to another, and not those of the other direction."""
+        self._drop(["iif", self._cable, "to", other.address])
+
+    def _drop(self, rule: list[str]) -> None:
+        # Of its own, because deleting by words takes the first rule that has them, also one that has more.
+        priority = str(FIRST_PRIORITY + next(_rules) % PRIORITIES)
+        ip("rule", "add", "prio", priority, "blackhole", *rule)
+        self._rules.append(priority)
 
     def mend(self) -> None:
         for priority in self._rules:

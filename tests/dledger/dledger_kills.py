@@ -4,6 +4,9 @@ At the end every member must have all that was acknowledged, and the logs must b
 
 With --brokers apache,apache,triomq the members are brokers, Apache's or ours. In each round a leader of each kind is
 killed, stopped, paused and asked to hand over, while clients in Python and Java send and consume.
+
+With --partitions nobody is killed: the leader and a follower are cut off, in both directions and in one, by the routes
+of network namespaces.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import trio
+from dledger_partitions import go_inside, members_on_hosts, partition_rounds
 from dledger_processes import Members, check, kill_rounds
 from group_failures import KINDS, soak
 
@@ -27,16 +31,28 @@ def main() -> int:
     parser.add_argument("--flush", choices=("ASYNC_FLUSH", "SYNC_FLUSH"), default="ASYNC_FLUSH")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--brokers", type=_kinds, help="the kinds of the members, with commas: triomq or apache")
+    parser.add_argument("--partitions", action="store_true", help="cut members off instead of killing them")
     given = parser.parse_args()
     if given.brokers:
         soak(given.rounds, given.brokers, given.flush)
         return 0
+    if given.partitions:
+        try:
+            go_inside()
+        except OSError as error:
+            print(f"soak-dledger cannot make partitions here: {error}", file=sys.stderr)
+            return 2
     began = time.monotonic()
     print(f"{given.rounds} rounds, {given.flush}, seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="triomq-dledger-") as directory:
-        members = Members(Path(directory), given.flush)
+        if given.partitions:
+            members, hosts = members_on_hosts(Path(directory), given.flush)
+            run = partial(partition_rounds, members, hosts, given.rounds)
+        else:
+            members = Members(Path(directory), given.flush)
+            run = partial(kill_rounds, members, given.rounds, given.seed)
         try:
-            load = trio.run(partial(kill_rounds, members, given.rounds, given.seed))
+            load = trio.run(run)
             codes = members.stop()
         finally:
             members.end()

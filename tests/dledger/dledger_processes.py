@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -26,11 +26,18 @@ AGREE_SECONDS = 60
 
 
 class Members:
-    """The processes. Their directories outlive them."""
+    """The processes. Their directories outlive them. `inside`: the command that runs another where a member runs."""
 
-    def __init__(self, directory: Path, flush: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        flush: str,
+        addresses: dict[str, str] | None = None,
+        inside: dict[str, list[str]] | None = None,
+    ) -> None:
         self.directory = directory
-        self.addresses = {f"n{at}": f"127.0.0.1:{free_port()}" for at in range(3)}
+        self.addresses = addresses or {f"n{at}": f"127.0.0.1:{free_port()}" for at in range(3)}
+        self._inside = inside or {}
         self._flush = flush
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
@@ -40,7 +47,17 @@ class Members:
 
     def start(self, member: str) -> None:
         """Start a process, and wait until it serves."""
-        command = [sys.executable, "-m", "triomq.dledger", "member", "--group", GROUP, "--self", member]
+        command = [
+            *self._inside.get(member, []),
+            sys.executable,
+            "-m",
+            "triomq.dledger",
+            "member",
+            "--group",
+            GROUP,
+            "--self",
+            member,
+        ]
         command += ["--peers", self.peers, "--store", str(self.directory), "--flush", self._flush]
         command += ["--file-bytes", str(FILE_BYTES)]
         with (self.directory / f"{member}.log").open("a") as errors:
@@ -135,18 +152,27 @@ class Load:
         raise AssertionError(f"no {count} appends were acknowledged within {seconds:g} s\n{logs}")
 
 
-async def kill_rounds(members: Members, rounds: int, seed: int) -> Load:
-    """Kill members while clients append: mostly the leader, sometimes two at once. Return what was acknowledged, with
-    all members running and every log as long as the leader's."""
-    choose = Random(seed)
+@asynccontextmanager
+async def appending(members: Members, name: str) -> AsyncIterator[tuple[GroupClient, Load]]:
+    """Start all members, and let clients append until the block ends and one more append is acknowledged."""
     for member in members.addresses:
         members.start(member)
     async with open_client() as client, trio.open_nursery() as nursery:
         group = GroupClient(client, GROUP, members.addresses)
-        load = Load(members, group, f"seed {seed}")
+        load = Load(members, group, name)
         for _ in range(WORKERS):
             nursery.start_soon(load.work)
         await load.wait(1)
+        yield group, load
+        await load.wait(1)
+        nursery.cancel_scope.cancel()
+
+
+async def kill_rounds(members: Members, rounds: int, seed: int) -> Load:
+    """Kill members while clients append: mostly the leader, sometimes two at once. Return what was acknowledged, with
+    all members running and every log as long as the leader's."""
+    choose = Random(seed)
+    async with appending(members, f"seed {seed}") as (group, load):
         for _ in range(rounds):
             await load.wait(choose.randint(1, 60))
             victims = await _choose_victims(group, members, choose)
@@ -156,9 +182,7 @@ async def kill_rounds(members: Members, rounds: int, seed: int) -> Load:
                 await load.wait(choose.randint(1, 60))
             for member in victims:
                 await trio.to_thread.run_sync(members.start, member)
-        await load.wait(1)
-        nursery.cancel_scope.cancel()
-    await _agree(members, load)
+    await agree(members, load)
     return load
 
 
@@ -171,7 +195,7 @@ async def _choose_victims(group: GroupClient, members: Members, choose: Random) 
     return [await group.find_leader(AGREE_SECONDS)]
 
 
-async def _agree(members: Members, load: Load) -> None:
+async def agree(members: Members, load: Load) -> None:
     """Append once more, and wait until every member has that entry."""
     async with open_client() as client:
         group = GroupClient(client, GROUP, members.addresses)

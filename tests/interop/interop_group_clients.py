@@ -69,8 +69,8 @@ class OtherClients:
         await self._until(_all_read_on, "consumers go on by themselves")
 
     async def change_consumers(self) -> None:
-        """Stop each consumer, and let another one of its group continue where it was. The new one waits for nothing that
-        happened before, unlike `read_on`."""
+        """Stop each consumer, and let another one of its group continue where it was. The new one waits for nothing
+        that happened before, unlike `read_on`."""
         for kind, begin in self._receive.items():
             await trio.to_thread.run_sync(self._consumers[kind].command.stop)
             self._hear()
