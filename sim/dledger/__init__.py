@@ -7,6 +7,10 @@
     checks     what must hold after each step
     planted    bugs put in on purpose, each of which some seed must find
 
+    java_member                                      a member by RocketMQ's rules, for mixed groups, and its parts:
+    java_election, java_following, java_leading      votes; pushes at a follower; a leader
+    java_pusher                                      a leader's view of one follower
+
 There only the rules are the real code (dledger/rules). Everything else is a list in memory and a heap of events, so
 that a seed takes some hundredths of a second. With `--members whole` everything of a member is real, above the network
 and the disks of bin/simulate; such a seed takes some tenths of a second:

@@ -3,6 +3,7 @@
     bin/simulate-dledger --seeds 0..1999                  two processes, totals at the end
     bin/simulate-dledger --seeds 17..17 --trace           one seed with its last events
     bin/simulate-dledger --members whole --seeds 0..99    whole members: ledger, disk, remoting, network
+    bin/simulate-dledger --java 1                         groups of three, one of them by RocketMQ's rules
     bin/simulate-dledger --planted                        look for each planted bug
 
 A seed that fails is run again with its events recorded: the last of them are printed. The exit code is 1 if a seed
@@ -19,15 +20,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from multiprocessing import get_context
+from typing import Any
 
 from sim.dledger.planted import BUGS
 from sim.dledger.whole import Whole, run_whole
 from sim.dledger.whole_planted import WHOLE_BUGS
 from sim.dledger.whole_trouble import WHOLE_FAULTS
-from sim.dledger.world import FAULTS, World, run_seed
+from sim.dledger.world import FAULTS, World, run_seed, with_java
 from triomq.dledger.wire.bodies import Entry, PushRequest
 
-TOTALS = ("steps", "leaders", "cut off", "lost", "doubled", "late", "kills", "power failures", *FAULTS, *WHOLE_FAULTS)
+TOTALS = (
+    "steps",
+    "leaders",
+    "Java leaders",
+    "left out",
+    "cut off",
+    "lost",
+    "doubled",
+    "late",
+    "kills",
+    "power failures",
+    *FAULTS,
+    *WHOLE_FAULTS,
+)
 RULES, WHOLE = "rules", "whole"
 PLANTED_SEEDS = 300
 EVENTS_SHOWN = 40
@@ -39,10 +54,16 @@ def seeds_of(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def run_one(seed: int, members: str = RULES) -> tuple[int, str | None, Counter[str]]:
-    found: tuple[str | None, World | Whole] = run_whole(seed) if members == WHOLE else run_seed(seed)
+def run_one(seed: int, members: str = RULES, java: int = 0) -> tuple[int, str | None, Counter[str]]:
+    found: tuple[str | None, World | Whole] = (
+        run_whole(seed) if members == WHOLE else run_seed(seed, **_group(seed, java))
+    )
     gc.collect()  # a run of whole members collects nothing
     return seed, found[0], found[1].counts
+
+
+def _group(seed: int, java: int) -> dict[str, Any]:
+    return {"makers": with_java(seed, java)} if java else {}
 
 
 def short(event: object) -> str:
@@ -60,14 +81,14 @@ def _entry(entry: Entry) -> str:
     return f"{entry.index} of term {entry.term} {entry.body.decode()}"
 
 
-def explain(seed: int, members: str = RULES) -> Iterator[str]:
+def explain(seed: int, members: str = RULES, java: int = 0) -> Iterator[str]:
     """Run a seed again, and describe its last events."""
     if members == WHOLE:
         problem, whole = run_whole(seed)
         yield f"seed {seed} at {whole.seconds:.1f} s: {problem or 'nothing is wrong'}, digest {whole.trace.digest}"
         yield from list(whole.trace.lines)[-EVENTS_SHOWN:]
         return
-    problem, world = run_seed(seed, is_traced=True)
+    problem, world = run_seed(seed, is_traced=True, **_group(seed, java))
     yield f"seed {seed} at {world.now:.0f} ms: {problem or 'nothing is wrong'}"
     for at, who, event in list(world.trace or ())[-EVENTS_SHOWN:]:
         yield f"  {at:9.1f} {who:5} {short(event)}"
@@ -82,16 +103,18 @@ def totals(counts: Counter[str], seeds: int, failed: int, seconds: float) -> str
     )
 
 
-def run_all(seeds: Iterable[int], processes: int, members: str) -> tuple[int, int, Counter[str]]:
+def run_all(seeds: Iterable[int], processes: int, members: str, java: int = 0) -> tuple[int, int, Counter[str]]:
     counts: Counter[str] = Counter()
     done = failed = 0
     with get_context("fork").Pool(processes) as pool:
-        for seed, problem, found in pool.imap_unordered(partial(run_one, members=members), seeds, chunksize=8):
+        for seed, problem, found in pool.imap_unordered(
+            partial(run_one, members=members, java=java), seeds, chunksize=8
+        ):
             counts += found
             done += 1
             if problem is not None:
                 failed += 1
-                print(*explain(seed, members), sep="\n", flush=True)
+                print(*explain(seed, members, java), sep="\n", flush=True)
     return done, failed, counts
 
 
@@ -125,6 +148,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=seeds_of, default=range(2000), metavar="A..B")
     parser.add_argument("--members", choices=(RULES, WHOLE), default=RULES, help="what is simulated (rules)")
+    parser.add_argument("--java", type=int, choices=(0, 1, 2), default=0, help="members by RocketMQ's rules (0)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--trace", action="store_true", help="print the last events of each seed")
     parser.add_argument("--planted", action="store_true", help="look for the bugs that are put in on purpose")
@@ -133,10 +157,10 @@ def main() -> int:
         return 1 if find_planted() else 0
     if given.trace:
         for seed in given.seeds:
-            print(*explain(seed, given.members), sep="\n")
+            print(*explain(seed, given.members, given.java), sep="\n")
         return 0
     began = time.monotonic()
-    done, failed, counts = run_all(given.seeds, given.processes, given.members)
+    done, failed, counts = run_all(given.seeds, given.processes, given.members, given.java)
     print(totals(counts, done, failed, time.monotonic() - began))
     return 1 if failed else 0
 

@@ -36,9 +36,11 @@ class CheckedLog(Protocol):
 
 
 class Checks:
-    """The global view that no member has. `truth`: the entries that some member said are committed, by index."""
+    """The global view that no member has. `truth`: the entries that some member said are committed, by index; when a
+    member of `java` leads, up to the last one of its own term only (JavaMember, D1)."""
 
-    def __init__(self) -> None:
+    def __init__(self, java: frozenset[str] = frozenset()) -> None:
+        self._java = java
         self.leaders: dict[int, str] = {}
         self.truth: list[Entry] = []
         self.committed_in = -1  # the largest term in which a leader said so
@@ -68,6 +70,7 @@ class Checks:
             is_committed = entry.index < len(self.truth) and self.truth[entry.index].is_same(entry)
             if is_committed and not (log.begin_index > entry.index):
                 raise Violation(f"committed entries stay: {member} removed entry {entry.index} of term {entry.term}")
+            self._committed[member] = min(self._committed[member], entry.index - 1)
         for entry in added:
             if not log.begin_index <= entry.index <= log.end_index or log.entry(entry.index) is not entry:
                 continue  # removed again in the same step
@@ -109,14 +112,21 @@ class Checks:
         if index > log.end_index:
             raise Violation(f"committed is in the log: {member} has {log.end_index}, committed {index}")
         self._committed[member] = index
-        for at in range(max(before + 1, log.begin_index), index + 1):
+        permanent = self._permanent(index, term, log)
+        for at in range(max(min(before + 1, len(self.truth)), log.begin_index), index + 1):
             entry = log.entry(at)
             if at < len(self.truth):
                 if not self.truth[at].is_same(entry):
                     raise Violation(f"committed entries stay: {member} has another entry {at}, of term {entry.term}")
-            elif at == len(self.truth):
+            elif at == len(self.truth) and at <= permanent:
                 self.truth.append(entry)
                 self.committed_in = max(self.committed_in, term)
+
+    def _permanent(self, index: int, term: int, log: CheckedLog) -> int:
+        if self.leaders.get(term) in self._java:
+            while index >= log.begin_index and log.entry(index).term != term:
+                index -= 1
+        return index
 
     def acknowledge(self, member: str, index: int, body: bytes) -> None:
         """An acknowledged append is a committed entry."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sim.dledger.checks import Violation
 from sim.dledger.disk import MemoryLog
+from sim.dledger.java_member import JavaMember
 from triomq.dledger.rules.actions import (
     Action,
     Committed,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 OFFICE_MS = 30
 
 
+Maker: TypeAlias = Callable[..., Member] | Callable[..., JavaMember]
+
+
 class Ticket:
     """A request of another member that waits for its answer."""
 
@@ -48,11 +52,12 @@ class Ticket:
 class Node:
     """One member over all its lives."""
 
-    def __init__(self, world: World, setup: Setup, choose: Random, make: Callable[..., Member]) -> None:
+    def __init__(self, world: World, setup: Setup, choose: Random, make: Maker) -> None:
         self._world = world
         self._choose = choose
         self._group = Random(setup.self_id)  # of its own, so that a seed stays what it was
         self._make = make
+        self.is_java = make is JavaMember
         self.setup = setup
         self.name = setup.self_id
         self.log = MemoryLog(choose)
@@ -68,7 +73,7 @@ class Node:
         self._next_offsets: dict[str, int] = {}
         self.wake: float = -1
         self.in_office = False
-        self.member: Member
+        self.member: Member | JavaMember
 
     def now(self) -> int:
         return int(self._world.now * self.rate) + self.shift
@@ -162,7 +167,7 @@ class Node:
                 return
             self._perform(action)
         self._check_log()
-        if self.member.committed > self.log.end_index:
+        if self.member.committed > self.log.end_index and not self.is_java:  # D2
             raise Violation(f"committed is in the log: {self.name} has {self.log.end_index}")
         if self.member.committed > self._saved_committed and self._choose.random() < 0.05:
             self._saved_committed = self.member.committed
@@ -198,6 +203,7 @@ class Node:
         self.in_office = False
         if action.role is Role.LEADER:
             world.counts["leaders"] += 1
+            world.counts["Java leaders"] += self.is_java
             self._check_log()
             world.checks.leads(self.name, action.term, self.log)
             world.later(OFFICE_MS, self, "office", action.term)
@@ -217,6 +223,8 @@ class Node:
 
     def check_settled(self) -> None:
         """Every append has its result in time."""
+        if self.is_java:
+            return  # D6
         late = self.now() - self.setup.timing.append_wait_ms - 100
         for bodies, since in self._open.values():
             if since < late:

@@ -47,7 +47,7 @@ WHOLE_BUGS = {
     "counts_what_a_sync_will_cover": Bug(
         Ledger, "begin_sync", _counts_what_a_sync_will_cover, ("power", "slow"), seed=1
     ),
-    "trusts_torn_bodies": Bug(recovery, "recover", _trusts_torn_bodies, ("power", "write", "slow"), seed=3),
+    "trusts_torn_bodies": Bug(recovery, "recover", _trusts_torn_bodies, ("power", "write", "slow"), seed=4),
     "leaves_the_note_when_it_cuts": Bug(
         Ledger, "_lower_note", _leaves_the_note_when_it_cuts, ("power", "write", "cut off", "mend")
     ),

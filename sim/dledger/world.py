@@ -11,14 +11,15 @@ committed everywhere, and no append without an answer.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from sim.dledger.checks import Checks, Violation
+from sim.dledger.java_member import JavaMember
 from sim.dledger.network import Network, Weather
-from sim.dledger.node import Node, Ticket
+from sim.dledger.node import Maker, Node, Ticket
 from triomq.dledger.rules.actions import Role, Send
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.member import Member
@@ -45,21 +46,24 @@ class World:
         seed: int,
         *,
         faults: tuple[str, ...] = FAULTS,
-        makers: tuple[Callable[..., Member], ...] = (Member,),
+        makers: tuple[Maker, ...] = (Member,),
         is_traced: bool = False,
     ) -> None:
         self.choose = choose = Random(seed)
         self.now: float = 0
         self.trace: deque[tuple[float, str, object]] | None = deque(maxlen=TRACE_EVENTS) if is_traced else None
         self.counts: Counter[str] = Counter()
-        self.checks = Checks()
+        self.checks = Checks(frozenset(f"n{at}" for at, maker in enumerate(makers) if maker is JavaMember))
         self.network = Network(choose, self.counts)
         self.crash_rate = 0.0
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
         self._bodies = self._tickets = 0
         self._is_calm = self._has_agreed = False
+        self._lines: dict[tuple[str, str], deque[tuple[int, Ticket, Any]]] = defaultdict(deque)
         size = choose.choice((1, 3, 3, 3, 3, 3, 3, 5, 5))
+        if len(makers) > 1:
+            size = len(makers)
         self.is_sync_flush = choose.random() < 0.6
         self._faults = choose.sample(faults, min(len(faults), choose.randint(2, 5)))
         self._send_every_ms = choose.choice((100, 300, 900))
@@ -145,6 +149,11 @@ class World:
         target = self.nodes[action.to]
         ticket = Ticket(source.name, source.incarnation, action.call)
         for delay in self.network.delays(source.name, action.to):
+            if target.is_java:  # in order, and once: see JavaMember
+                line = self._lines[source.name, target.name]
+                line.append((target.incarnation, ticket, action.request))
+                self.at(self.now + delay, self._arrive_next, target, line)
+                return
             self.at(self.now + delay, self._arrive, target, target.incarnation, ticket, action.request)
 
     def respond(self, node: Node, ticket: Ticket, response: Response) -> None:
@@ -153,6 +162,12 @@ class World:
         source = self.nodes[ticket.source]
         for delay in self.network.delays(node.name, ticket.source):
             self.at(self.now + delay, self._return, source, ticket.incarnation, ticket.call, response)
+
+    def _arrive_next(self, target: Node, line: deque[tuple[int, Ticket, Any]]) -> None:
+        if target.is_paused:
+            self.at(self.now + 50, self._arrive_next, target, line)
+        else:
+            self._arrive(target, *line.popleft())
 
     def _arrive(self, target: Node, incarnation: int, ticket: Ticket, request: Any) -> None:
         if not target.is_up or target.incarnation != incarnation:
@@ -202,7 +217,7 @@ class World:
 
     def crash(self, node: Node, *, may_lose: bool = True) -> None:
         """End a process. With SYNC_FLUSH it may be a power failure, which takes what was not synced."""
-        is_power_loss = may_lose and self.is_sync_flush and self.choose.random() < 0.7
+        is_power_loss = may_lose and self.is_sync_flush and self.choose.random() < 0.7 and not node.is_java  # D24
         self.counts["power failures" if is_power_loss else "kills"] += 1
         self.note(node.name, "loses its power" if is_power_loss else "is killed")
         node.stop(is_power_loss=is_power_loss)
@@ -301,13 +316,28 @@ class World:
         leaders = [node for node in nodes if node.member.role is Role.LEADER and node.in_office]
         if len(nodes) != len(self.nodes) or len(leaders) != 1 or any(node.log.is_refusing for node in nodes):
             return False
-        end = leaders[0].log.end_index
+        leader = leaders[0]
+        end = leader.log.end_index
+        if leader.is_java:
+            nodes = [node for node in nodes if not self._is_left_behind(node, leader)]
+            if len(nodes) < leader.setup.quorum:
+                return False
         return end >= 0 and all(
-            node.log.end_index == node.member.committed == end
-            and node.log.entry(end).is_same(leaders[0].log.entry(end))
-            and node.member.leader == leaders[0].name
+            node.log.end_index == end
+            and node.log.entry(end).is_same(leader.log.entry(end))
+            and node.member.leader == leader.name
+            and (node.member.committed == end or (node.is_java and node.member.committed > end))  # D2
             for node in nodes
         )
+
+    def _is_left_behind(self, node: Node, leader: Node) -> bool:
+        """Whether a Java leader leaves a member out: one of a larger term (D4), a Java follower that crawls (D26)."""
+        if node.member.term > leader.member.term:
+            self.counts["left out"] += 1
+            return True
+        log = node.log
+        is_behind = leader.log.begin_index <= log.end_index < leader.log.end_index
+        return node.is_java and is_behind and leader.log.entry(log.end_index).is_same(log.entry(log.end_index))
 
     def _state(self) -> str:
         return "; ".join(
@@ -315,6 +345,12 @@ class World:
             f" entries {node.log.begin_index}..{node.log.end_index}, committed {node.member.committed}"
             for node in self.nodes.values()
         )
+
+
+def with_java(seed: int, count: int) -> tuple[Maker, ...]:
+    """Return the makers of a group of three, `count` of them members by RocketMQ's rules; the seed says which."""
+    makers: list[Maker] = [JavaMember] * count + [Member] * (3 - count)
+    return tuple(makers[(at + seed) % 3] for at in range(3))
 
 
 def run_seed(seed: int, *, is_traced: bool = False, **options: Any) -> tuple[str | None, World]:
