@@ -18,13 +18,16 @@ from triomq.daemon.directory_check import directory_problem
 from triomq.protocol.settings import SettingError
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
 from triomq.store.config import BrokerRole
-from triomq.store.disk.layout import Layout
+from triomq.store.disk.layout import Layout, paths_in
 
 
 def configuration_problems(configuration: Configuration) -> Iterator[str]:
     """Return one sentence for each reason why a broker would not start, or would not serve, with this configuration."""
     layout = Layout(configuration.store)
     named = [("storePathRootDir", layout.root), *(("storePathCommitLog", path) for path in layout.commit_logs)]
+    if configuration.group is not None:
+        data = paths_in(configuration.store.store_path_dledger_commit_log)
+        named += [("storePathDLedgerCommitLog", path) for path in data]
     problems = [(key, directory_problem(Path(path))) for key, path in named]
     yield from dict.fromkeys(f"{key}: {problem}" for key, problem in problems if problem)
     if configuration.broker.acl_enable:

@@ -55,7 +55,7 @@ RebalanceLockManager, NettyDecoder). For some of them RocketMQ has no other key.
 
 _NOT_IN_HOSTS = re.compile(r"[,\s]")
 _MULTI_PATH_SPLITTER = "rocketmq.broker.multiPathSplitter"
-_MULTI_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+_MULTI_PATH_KEYS = ("storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths")
 _OTHER_PROPERTIES = frozenset(
     {
         # read elsewhere by these names

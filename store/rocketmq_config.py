@@ -44,7 +44,7 @@ class RocketMQStoreSettings:
     store_path_dledger_commit_log: str | None = setting(
         "storePathDLedgerCommitLog",
         None,
-        meaning="data directory of the ledger; null = <root>/dledger-<dLegerSelfId>/data",
+        meaning="data directory of the ledger; several separated by ',' allowed; null = <root>/dledger-<id>/data",
         important=True,
     )
     read_only_commit_log_store_paths: str | None = setting(

@@ -105,7 +105,7 @@ class Tables:
 
 
 def build_tables(surroundings: Surroundings) -> Tables:
-    """Build everything that needs no port. Nothing is read or written yet."""
+    """Build everything that needs no port. Nothing is written yet."""
     configuration = surroundings.configuration
     now_ms = surroundings.now_ms
     turn = surroundings.turn

@@ -24,6 +24,7 @@ from triomq.dledger.convert.half_places import HalfPlaces
 from triomq.dledger.convert.moving import HALF_TOPIC, renamed, set_offset
 from triomq.dledger.convert.sources import Found, LedgerSource, PlainSource, Source
 from triomq.dledger.convert.tables import copy_tables, keep_ends, queue_ends
+from triomq.dledger.ledger.data_directories import data_settings
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.term_files import TermFiles
@@ -71,10 +72,8 @@ async def to_plain(
     source: StoreSettings, target_root: str, self_id: str, listener: ProgressListener, files: Files | None = None
 ) -> Report:
     """Convert the ledger of member `self_id` to the log of a plain broker. Raises StoreError, OSError."""
-    root = source.store_path_root_dir
-    data = source.store_path_dledger_commit_log or f"{root}/dledger-{self_id}/data"
     target = _settings_of(source, target_root)
-    locked = dataclasses.replace(source, store_path_commit_log=data, read_only_commit_log_store_paths=None)
+    locked = data_settings(source, f"{Layout(source).root}/dledger-{self_id}", files or Files())
     conversion = Conversion(locked, target, CommitLog, listener, files or Files())
     return await conversion.run(partial(LedgerSource, source, self_id), _finish_plain)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from triomq.dledger.ledger import entry_format
+from triomq.dledger.ledger import entry_format, replacing
+from triomq.dledger.ledger.data_directories import data_settings, plain_settings
 from triomq.dledger.ledger.records import TERM_TOPIC, is_whole_record
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES
@@ -16,6 +17,7 @@ from triomq.store.config import StoreSettings
 from triomq.store.disk import layout
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.log_directories import log_directories
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.errors import StoreError, StoreRefused
 from triomq.store.log.log_scan import LogScan
@@ -80,21 +82,21 @@ class LedgerSource:
     their terms are not messages, and left out."""
 
     def __init__(self, settings: StoreSettings, self_id: str) -> None:
-        paths = Layout(settings)
+        root = Layout(settings).root
         files = ReadOnlyFiles()
-        directory = f"{paths.root}/dledger-{self_id}"
-        data = settings.store_path_dledger_commit_log or f"{directory}/data"
+        directory = f"{root}/dledger-{self_id}"
+        data = log_directories(Layout(data_settings(settings, directory, files)))
+        plain = log_directories(Layout(plain_settings(settings, directory, files)))
         self._pool = OpenFiles(files, _OPEN_FILES)
-        self._data = FileSequence(self._pool, data, settings.mapped_file_size_commit_log_bytes, holds_log=True)
-        self._data.load(data)
+        size = settings.mapped_file_size_commit_log_bytes
+        self._data = FileSequence(self._pool, data.paths[0], size, holds_log=True)
+        data.load(self._data)
         if not self._data.files:
-            raise StoreRefused(f"{data} has no ledger; --self names the member as dLegerSelfId does")
-        if any(name.startswith("reset-") for name in files.list_directory(directory)):
+            raise StoreRefused(f"{', '.join(data.paths)} has no ledger; --self names the member as dLegerSelfId does")
+        if replacing.waiting(files, directory, data):
             raise StoreRefused(f"{directory}: its leader was replacing this ledger; start the member and stop it again")
-        if any(
-            layout.start_offset(name) is not None for path in paths.commit_logs for name in files.list_directory(path)
-        ):
-            raise StoreRefused(f"{paths.root} has the log of a plain broker beside the ledger, which continues it")
+        if any(layout.start_offset(name) is not None for path in plain.every for name in files.list_directory(path)):
+            raise StoreRefused(f"{root} has the log of a plain broker beside the ledger, which continues it")
         self._committed = TermFiles(files, directory).load_checkpoint()[1]
         if self._committed < 0:
             raise StoreRefused(f"{directory}/checkpoint does not say what is committed; start the member and stop it")

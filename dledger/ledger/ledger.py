@@ -1,6 +1,7 @@
 """The ledger of one member on disk: data and index files, as DLedger 0.3.1.2 writes them.
 
-    <directory>/data/<20 digits>    entries and blanks; the name is the position of the first byte
+    <directory>/data/<20 digits>    entries and blanks; the name is the position of the first byte. They may also be
+                                    in several directories elsewhere (`LogDirectories`)
     <directory>/index/<20 digits>   32 bytes for each entry; the name is the index of the first one times 32
     <directory>/reset-<20 digits>   ours: the first file of a ledger that replaces this one (see `reset`)
 
@@ -26,6 +27,7 @@ from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import TEMPORARY, Files
+from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 
 log = structlog.get_logger("triomq.dledger.ledger")
@@ -49,6 +51,7 @@ class Ledger:
 
     __slots__ = (
         "_broken",
+        "_changed_in",
         "_data",
         "_directory",
         "_end",
@@ -63,6 +66,7 @@ class Ledger:
         "_syncs",
         "_told",
         "begin_index",
+        "directories",
         "must_begin_at",
         "on_changed",
         "synced_index",
@@ -77,15 +81,17 @@ class Ledger:
         is_whole: Callable[[Entry], bool] = is_whole_record,
         index_file_bytes: int = INDEX_FILE_BYTES,
         pool: OpenFiles | None = None,
-        data_directory: str | None = None,
+        directories: LogDirectories | None = None,
     ) -> None:
         """`pool` bounds the open files together with those of others; by default the ledger has a pool of its own. The
-        data files are in `data_directory`, by default in `<directory>/data`."""
+        data files are in `directories`, by default in `<directory>/data`."""
         self._files = files
         self._is_whole = is_whole
         self._directory = directory
         self._pool = pool or OpenFiles(files, 64)
-        self._data = FileSequence(self._pool, data_directory or f"{directory}/data", data_file_bytes, holds_log=True)
+        self.directories = directories or LogDirectories([f"{directory}/data"], [])
+        self._data = FileSequence(self._pool, self.directories.paths[0], data_file_bytes, holds_log=True)
+        self._changed_in = ""
         self._index = FileSequence(self._pool, f"{directory}/index", index_file_bytes)
         self._end = _End(-1, -1, 0)
         self._broken = False
@@ -104,18 +110,18 @@ class Ledger:
 
     def open(self) -> None:
         """Recover. Everything that is left is synced, so that it counts as copied. Raises StoreRefused and OSError."""
-        for path in (self._directory, self._data.directory, self._index.directory):
+        for path in (self._directory, *self.directories.paths, self._index.directory):
             self._files.make_lasting_directories(path)
-        replacing.finish(self._files, self._directory, self._data.directory)
-        recovery.load(self._data, self._data.directory)
-        recovery.load(self._index, self._index.directory)
+        replacing.finish(self._files, self._directory, self.directories)
+        recovery.load(self._data, self.directories)
+        recovery.load(self._index, LogDirectories([self._index.directory], []))
         self._noted = self._notes.load_checkpoint()
-        found = recovery.recover(self._data, self._index, self._noted[0], self._is_whole)
+        found = recovery.recover(self._data, self._index, self._noted[0], self._is_whole, self._will_change)
         self.begin_index = found.begin_index
         self._end = _End(found.end_index, found.end_term, found.end_pos)
         for file in (*self._data.files, *self._index.files):
             self._files.datasync(file.fd())
-        replacing.sync_directories(self._files, self._directory, self._data.directory)
+        replacing.sync_directories(self._files, self._directory, self.directories)
         self.synced_index = found.end_index
 
     def close(self) -> None:
@@ -127,6 +133,13 @@ class Ledger:
     def data(self) -> FileSequence:
         """The data files."""
         return self._data
+
+    @property
+    def places(self) -> str:
+        """The directories of the ledger, for sentences."""
+        inside = f"{self._directory}/"
+        others = (path for path in self.directories.every if not path.startswith(inside))
+        return " and ".join((self._directory, *others))
 
     @property
     def end_index(self) -> int:
@@ -287,15 +300,28 @@ class Ledger:
     def _write_piece(self, at: int, pieces: list[bytes]) -> None:
         file = self._data.find(at)
         if file is None:
-            file = self._data.make(at)
+            file = self._make_file(at)
         file.write(b"".join(pieces), at - file.start)
+
+    def _make_file(self, at: int) -> MappedFile:
+        directory = self.directories.for_file(at // self._data.file_size_bytes)
+        self._will_change(directory)
+        return self._data.make(at, directory)
+
+    def _will_change(self, directory: str) -> None:
+        """Note that a data file is to be made or removed there. If the one before was in another directory, that change
+        is on disk first: a start would be refused after a power failure that takes the earlier one only, since it
+        would find a gap, or a file twice. Raises OSError."""
+        if self._changed_in not in ("", directory):
+            self._files.sync_directory(self._changed_in)
+        self._changed_in = directory
 
     def _take_back(self, before: _End, error: OSError) -> None:
         """Remove what a failed write has left. A disk that cannot even do that is broken."""
         self._is_full = True
         self._broken = error.errno not in TEMPORARY
         try:
-            recovery.cut(self._data, self._index, before.index, before.pos)
+            recovery.cut(self._data, self._index, before.index, before.pos, self._will_change)
         except OSError:
             self._broken = True
 
@@ -318,7 +344,7 @@ class Ledger:
             self.begin_index = -1
         try:
             self._lower_note(end_index)
-            recovery.cut(self._data, self._index, end.index, end.pos)
+            recovery.cut(self._data, self._index, end.index, end.pos, self._will_change)
         except OSError:
             self._broken = True
             raise
@@ -326,7 +352,7 @@ class Ledger:
 
     def detach_first(self) -> MappedFile:
         """Remove the oldest data file, which is not the last one, and the index files that it leaves without entries.
-        The caller unlinks the data file. Raises OSError."""
+        The caller unlinks the data file, and brings that to disk before it calls again. Raises OSError."""
         file = self._data.detach_first()
         head = self._data.files[0].pread(0, ENTRY_HEADER_BYTES)
         self.begin_index = entry_format.read_header(head).entry_index
@@ -338,8 +364,8 @@ class Ledger:
     def begin(self, pos: int) -> None:
         """Let a ledger without files begin at this position, the start of a file. Raises OSError."""
         assert not self._data.files
-        self._data.make(pos)
-        self._files.sync_directory(self._data.directory)
+        file = self._make_file(pos)
+        self._files.sync_directory(file.directory)
         self._end = _End(-1, -1, pos)
 
     def broke(self) -> None:
@@ -362,7 +388,7 @@ class Ledger:
         self._warn_of_missing(entry)
         try:
             self._lower_note(-1)
-            replacing.prepare(self._files, self._directory, self._data.directory, self._data.file_size_bytes, entry)
+            replacing.prepare(self._files, self._directory, self.directories, self._data.file_size_bytes, entry)
         except OSError as error:
             self._is_full = True
             self._broken = error.errno not in TEMPORARY
@@ -370,8 +396,8 @@ class Ledger:
         self._data.delete_all()
         self._index.delete_all()
         self._recent.clear()
-        replacing.finish(self._files, self._directory, self._data.directory)
-        recovery.load(self._data, self._data.directory)
+        replacing.finish(self._files, self._directory, self.directories)
+        recovery.load(self._data, self.directories)
         recovery.write_units(self._index, entry.index, entry_format.unit_of(entry))
         self._end = _End(entry.index, entry.term, entry.pos + entry.size)
         self.begin_index = entry.index
@@ -382,7 +408,7 @@ class Ledger:
     def _tell_difference(self, entry: Entry) -> str:
         text = (
             f"the leader's entry {entry.index} is at {entry.pos}, but the older log of this member ends at "
-            f"{self.must_begin_at}, so it is not the leader's. Stop this member, remove {self._directory}, and replace "
+            f"{self.must_begin_at}, so it is not the leader's. Stop this member, remove {self.places}, and replace "
             "commitlog, consumequeue and index by the leader's"
         )
         if text != self._told:

@@ -54,7 +54,7 @@ class LedgerLog(StoreLog):
 
     def __init__(self, ledger: Ledger, older: CommitLog | None = None) -> None:
         """`older` is the plain log below the ledger, unopened; it may have no files."""
-        super().__init__(ledger.data, ENTRY_HEADER_BYTES, needs_quorum=True)
+        super().__init__(ledger.data, ledger.directories, ENTRY_HEADER_BYTES, needs_quorum=True)
         self._ledger = ledger
         self._older = older
         self._begin = 0
@@ -114,7 +114,7 @@ class LedgerLog(StoreLog):
         self._begin = self._ledger.must_begin_at = self.scan_stop = last.end
         self.committed_offset = self.written_offset = self.next_offset = last.end
         self._join()
-        self.unsynced_directories.add(self.sequence.directory)
+        self.unsynced_directories.update(file.directory for file in self._ledger.data.files)
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class LedgerLog(StoreLog):
         data = self._ledger.data
         if len(data.files) != self._known_files or data.last is not self._known_last:
             self._join()
-            self.unsynced_directories.add(self.sequence.directory)
+            self.unsynced_directories.update(file.directory for file in data.files)
         if self.on_written is not None:
             self.on_written()
 
@@ -215,8 +215,8 @@ class LedgerLog(StoreLog):
         if offset < self._begin:
             return None
         return (
-            "The members of a group have the same bytes, so this copy is not repaired: remove the directory"
-            f" {self._ledger.data.directory.removesuffix('/data')} of this member, and the leader fills it again"
+            "The members of a group have the same bytes, so this copy is not repaired: remove"
+            f" {self._ledger.places} of this member, and the leader fills it again"
         )
 
     def detach_first(self) -> MappedFile:
@@ -229,10 +229,6 @@ class LedgerLog(StoreLog):
             file = self._ledger.detach_first()
         self._join()
         return file
-
-    def directory_for(self, offset: int) -> str:
-        """See StoreLog."""
-        return self._ledger.data.directory
 
     # -- syncs --------------------------------------------------------------------------------------------------------
 

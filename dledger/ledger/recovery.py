@@ -16,6 +16,7 @@ from triomq.dledger.ledger import entry_format
 from triomq.dledger.ledger.entry_format import Header
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 from triomq.store.disk.file_sequence import FileSequence
+from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.errors import StoreRefused
 
@@ -30,9 +31,9 @@ class Found:
     end_pos: int = 0
 
 
-def load(sequence: FileSequence, directory: str) -> None:
-    """Add the files of a directory. Raises StoreRefused, naming the file, where they cannot be one sequence."""
-    for short in sequence.load(directory):
+def load(sequence: FileSequence, directories: LogDirectories) -> None:
+    """Add the files of the directories. Raises StoreRefused, naming the file, where they cannot be one sequence."""
+    for short in directories.load(sequence):
         short.extend()  # a crash came while it was made or cut: what it lacks was not in use
     for before, file in zip(sequence.files, sequence.files[1:], strict=False):
         if file.start != before.end:
@@ -42,10 +43,16 @@ def load(sequence: FileSequence, directory: str) -> None:
 _REMEDY = "Restore it, or remove this member's directory and let the leader fill it again"
 
 
-def recover(data: FileSequence, index: FileSequence, noted_end: int, is_whole: Callable[[Entry], bool]) -> Found:
+def recover(
+    data: FileSequence,
+    index: FileSequence,
+    noted_end: int,
+    is_whole: Callable[[Entry], bool],
+    will_change: Callable[[str], None],
+) -> Found:
     """Find the end, cut both sequences there, and mend the index. `noted_end`: the last index that was on disk, as far
-    as the checkpoint knows; `is_whole` judges the bodies of later entries. Raises StoreRefused for damage in front of
-    it, and OSError."""
+    as the checkpoint knows; `is_whole` judges the bodies of later entries; `will_change` as in `cut`. Raises
+    StoreRefused for damage in front of it, and OSError."""
     found = Found(end_pos=data.first_start if data.files else 0)
     if data.files:
         first = _header_at(data.files[0], 0)
@@ -65,15 +72,20 @@ def recover(data: FileSequence, index: FileSequence, noted_end: int, is_whole: C
         found.begin_index, found.end_pos = -1, max(0, data.first_start)
     elif found.begin_index < 0:
         raise StoreRefused(f"{data.files[0].path} does not begin with an entry. {_REMEDY}")
-    cut(data, index, found.end_index, found.end_pos)
+    cut(data, index, found.end_index, found.end_pos, will_change)
     return found
 
 
-def cut(data: FileSequence, index: FileSequence, end_index: int, end_pos: int) -> None:
+def cut(
+    data: FileSequence, index: FileSequence, end_index: int, end_pos: int, will_change: Callable[[str], None]
+) -> None:
     """Remove everything behind an entry, data first. Files go from the last one backwards, so that a crash leaves no
-    gap. The first file stays also when it becomes empty: its name is where the ledger begins behind an older log."""
+    gap; `will_change` gets the directory of a data file before it goes. The first file stays also when it becomes
+    empty: its name is where the ledger begins behind an older log. Raises OSError."""
     for sequence, end in ((data, end_pos), (index, (end_index + 1) * entry_format.UNIT_BYTES)):
         while len(sequence.files) > 1 and sequence.files[-1].start >= end:
+            if sequence is data:
+                will_change(sequence.files[-1].directory)
             sequence.files.pop().delete()
         last = sequence.last
         if last is not None and end < last.end:

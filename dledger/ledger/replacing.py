@@ -1,7 +1,7 @@
 """Replacing a whole ledger by one that begins with another entry, with one rename.
 
-    <directory>/reset-<20 digits>[.tmp]    the first data file of the new ledger; in the data directory, if that is
-                                           elsewhere
+    <directory>/reset-<20 digits>[.tmp]    the first data file of the new ledger; where it will be, if data files are
+                                           elsewhere, or in several directories
 
 It is on disk under this name before any old file is removed; a start that finds it completes the change.
 """
@@ -12,14 +12,16 @@ from triomq.dledger.ledger import entry_format
 from triomq.dledger.wire.bodies import Entry
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import file_name, start_offset
+from triomq.store.disk.log_directories import LogDirectories
 
 _RESET = "reset-"
 
 
-def prepare(files: Files, directory: str, data_directory: str, file_size_bytes: int, entry: Entry) -> None:
+def prepare(files: Files, directory: str, data: LogDirectories, file_size_bytes: int, entry: Entry) -> None:
     """Write the first file of the new ledger. Raises OSError with the ledger as before."""
-    start = entry.pos - entry.pos % file_size_bytes
-    home = _home(directory, data_directory)
+    number = entry.pos // file_size_bytes
+    start = number * file_size_bytes
+    home = _home(directory, data, data.for_file(number))
     path = f"{home}/{_RESET}{file_name(start)}"
     fd = files.create(f"{path}.tmp", file_size_bytes)
     try:
@@ -31,32 +33,48 @@ def prepare(files: Files, directory: str, data_directory: str, file_size_bytes: 
     files.sync_directory(home)
 
 
-def finish(files: Files, directory: str, data_directory: str) -> None:
+def finish(files: Files, directory: str, data: LogDirectories) -> None:
     """Complete a replacement that has its name, and remove one that has not. Raises OSError."""
-    home = _home(directory, data_directory)
-    for name in files.list_directory(home):
-        if not name.startswith(_RESET):
-            continue
+    for home, name in waiting(files, directory, data):
         path = f"{home}/{name}"
         if start_offset(name.removeprefix(_RESET)) is None:
             files.unlink(path)
             continue
-        for part in (f"{directory}/index", data_directory):
+        for part in (f"{directory}/index", *data.every):
             for old in reversed(files.list_directory(part)):
                 if start_offset(old) is not None:
                     files.unlink(f"{part}/{old}")
-        sync_directories(files, directory, data_directory)
-        files.rename(path, f"{data_directory}/{name.removeprefix(_RESET)}")
-        sync_directories(files, directory, data_directory)
+        sync_directories(files, directory, data)
+        files.rename(path, f"{_target(directory, data, home)}/{name.removeprefix(_RESET)}")
+        sync_directories(files, directory, data)
 
 
-def _home(directory: str, data_directory: str) -> str:
-    """Return where the new file waits for its name: in the file system of the data files, since a rename cannot leave
-    it, and beside them if possible, since RocketMQ refuses a data directory with other files."""
-    return directory if data_directory.startswith(f"{directory}/") else data_directory
+def waiting(files: Files, directory: str, data: LogDirectories) -> list[tuple[str, str]]:
+    """Return directory and name of each replacement that was not completed."""
+    return [
+        (home, name)
+        for home in dict.fromkeys((directory, *data.every))
+        for name in files.list_directory(home)
+        if name.startswith(_RESET)
+    ]
 
 
-def sync_directories(files: Files, directory: str, data_directory: str) -> None:
-    """Bring the names of all files of a ledger to disk. Raises OSError."""
-    for path in (data_directory, f"{directory}/index", directory):
-        files.sync_directory(path)
+def _home(directory: str, data: LogDirectories, target: str) -> str:
+    """Return where the new file waits for its name: in the file system of its target, since a rename cannot leave it,
+    and beside the data files if possible, since RocketMQ refuses a data directory with other files."""
+    return directory if data.every == [target] and target.startswith(f"{directory}/") else target
+
+
+def _target(directory: str, data: LogDirectories, home: str) -> str:
+    """Return where a file that waits in `home` gets its name. What waits beside a single data directory goes there,
+    also if others have been added since."""
+    if home != directory or home in data.every:
+        return home
+    return next((path for path in data.every if path.startswith(f"{directory}/")), data.paths[0])
+
+
+def sync_directories(files: Files, directory: str, data: LogDirectories) -> None:
+    """Bring the names of all files of a ledger to disk; a read-only directory may be absent. Raises OSError."""
+    for path in (*data.every, f"{directory}/index", directory):
+        if files.exists(path):
+            files.sync_directory(path)

@@ -33,11 +33,14 @@ class PendingSync:
 
     __slots__ = ("_directories", "_fds", "_files", "error", "mark", "note", "note_error", "starts")
 
-    def __init__(self, files: Files, fds: list[int], starts: dict[str, int], mark: SyncMark) -> None:
-        """`starts`: for each directory the start of its last file."""
+    def __init__(
+        self, files: Files, fds: list[int], directories: list[str], starts: dict[str, int], mark: SyncMark
+    ) -> None:
+        """`directories`: those of the files. `starts`: for each sequence, by its directory, the start of its last
+        file."""
         self._files = files
         self._fds = fds
-        self._directories = list(starts)
+        self._directories = directories
         self.starts = starts
         self.mark = mark
         self.error: OSError | None = None
@@ -76,20 +79,23 @@ class Syncs:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._marks: list[SyncMark] = []
-        self._synced_to: dict[str, int] = {}  # directory -> start of the file that was the last one in a sync
+        self._synced_to: dict[str, int] = {}  # of a sequence -> start of the last file in a sync
 
     def begin(self, sequences: list[FileSequence], end_index: int) -> PendingSync:
         """Return a sync of the files. Raises OSError without a descriptor."""
         fds: list[int] = []
+        directories: dict[str, None] = {}
         try:
             for sequence in sequences:
-                fds += [file.borrow() for file in self.unsynced(sequence)]
+                unsynced = self.unsynced(sequence)
+                fds += [file.borrow() for file in unsynced]
+                directories |= dict.fromkeys(file.directory for file in unsynced)
         except OSError:
             for fd in fds:
                 self._files.close(fd)
             raise
         starts = {sequence.directory: _last_start(sequence) for sequence in sequences}
-        return PendingSync(self._files, fds, starts, self.mark(end_index))
+        return PendingSync(self._files, fds, list(directories), starts, self.mark(end_index))
 
     def ended(self, sync: PendingSync) -> None:
         """Note which files a sync has left behind it."""

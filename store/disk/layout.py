@@ -41,8 +41,8 @@ class Layout:
     def __init__(self, settings: StoreSettings) -> None:
         root = settings.store_path_root_dir.rstrip("/") or "/"
         self.root = root
-        self.commit_logs = _paths(settings.store_path_commit_log) or [f"{root}/commitlog"]
-        self.read_only_commit_logs = _paths(settings.read_only_commit_log_store_paths)
+        self.commit_logs = paths_in(settings.store_path_commit_log) or [f"{root}/commitlog"]
+        self.read_only_commit_logs = paths_in(settings.read_only_commit_log_store_paths)
         self.queues = f"{root}/consumequeue"
         self.queues_ext = f"{root}/consumequeue_ext"
         self.index = f"{root}/index"
@@ -61,7 +61,8 @@ class Layout:
         return f"{self.queues_ext}/{topic}/{queue_id}"
 
 
-def _paths(text: str | None) -> list[str]:
+def paths_in(text: str | None) -> list[str]:
+    """Return the directories of a setting that may be a list, without slashes at their ends."""
     return [path.strip().rstrip("/") for path in (text or "").split(",") if path.strip()]
 
 

@@ -15,6 +15,7 @@ import structlog
 from triomq.protocol import record
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.log_directories import log_directories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreRefused
 from triomq.store.log.store_log import END_MARGIN_BYTES as END_MARGIN_BYTES
@@ -26,31 +27,28 @@ log = structlog.get_logger("triomq.store")
 class CommitLog(StoreLog):
     """The log of RocketMQ's plain broker. What is written is committed."""
 
-    __slots__ = ("_layout", "_pool", "_segments", "_tail_offset")
+    __slots__ = ("_pool", "_segments", "_tail_offset")
 
     def __init__(self, pool: OpenFiles, paths: Layout, file_size_bytes: int) -> None:
-        super().__init__(FileSequence(pool, paths.commit_logs[0], file_size_bytes, holds_log=True))
+        super().__init__(
+            FileSequence(pool, paths.commit_logs[0], file_size_bytes, holds_log=True),
+            log_directories(paths),
+        )
         self._pool = pool
-        self._layout = paths
         self._tail_offset = 0
         self._segments: list[tuple[int, bytearray]] = []
 
     def load(self) -> None:
         """Load the files of all log directories; the missing part of a short one reads as zeros. Raises StoreRefused
         if two begin at the same offset, or if all have another size than mappedFileSizeCommitLog."""
-        paths = self._layout
         files = self._pool.files
         sequence = self.sequence
-        directories = list(dict.fromkeys([*paths.commit_logs, *paths.read_only_commit_logs]))
-        short = [file for directory in directories for file in sequence.load(directory)]
-        for earlier, later in zip(sequence.files, sequence.files[1:], strict=False):
-            if earlier.start == later.start:
-                raise StoreRefused(f"{earlier.path} and {later.path} begin at the same offset; remove one of them")
+        short = self.directories.load(sequence)
         sizes = {files.path_size(file.path) for file in short}
         if len(short) > 1 and len(short) == len(sequence.files) and len(sizes) == 1 and sizes != {0}:
             raise StoreRefused(
-                f"the commit log files in {directories[0]} have {sizes.pop()} bytes each, mappedFileSizeCommitLog is "
-                f"{sequence.file_size_bytes}; set it to what wrote this store"
+                f"the commit log files in {sequence.directory} have {sizes.pop()} bytes each, mappedFileSizeCommitLog "
+                f"is {sequence.file_size_bytes}; set it to what wrote this store"
             )
         for file in short:
             log.warning("commit log file is too short; its missing part reads as zeros", path=file.path)
@@ -140,13 +138,3 @@ class CommitLog(StoreLog):
                 file = self.sequence.make(offset, directory)
                 self.unsynced_directories.add(directory)
         file.write(data, offset - file.start)
-
-    def directory_for(self, offset: int) -> str:
-        """Return the directory for the file at `offset`. Several log paths take turns by file number; full ones are
-        skipped while there is another (MultiPathMappedFileQueue)."""
-        paths = self._layout.commit_logs
-        if len(paths) == 1:
-            return paths[0]
-        writable = [path for path in paths if path not in self._layout.read_only_commit_logs]
-        usable = sorted(path for path in writable if path not in self.full_directories) or sorted(writable)
-        return usable[offset // self.file_size_bytes % len(usable)]

@@ -21,6 +21,7 @@ from typing import Final
 
 from triomq.protocol import record
 from triomq.store.disk.file_sequence import FileSequence
+from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.disk.mapped_file import MappedFile
 
 # The last 8 bytes of a file are never part of a record.
@@ -35,8 +36,8 @@ class StoreLog:
 
     __slots__ = (
         "committed_offset",
+        "directories",
         "file_size_bytes",
-        "full_directories",
         "header_bytes",
         "needs_quorum",
         "next_offset",
@@ -48,12 +49,20 @@ class StoreLog:
         "written_offset",
     )
 
-    def __init__(self, sequence: FileSequence, header_bytes: int = 0, *, needs_quorum: bool = False) -> None:
+    def __init__(
+        self,
+        sequence: FileSequence,
+        directories: LogDirectories,
+        header_bytes: int = 0,
+        *,
+        needs_quorum: bool = False,
+    ) -> None:
+        """`directories` are those of new files."""
         self.sequence = sequence
+        self.directories = directories
         self.file_size_bytes = sequence.file_size_bytes
         self.header_bytes = header_bytes
         self.needs_quorum = needs_quorum
-        self.full_directories: frozenset[str] = frozenset()
         self.unsynced_directories: set[str] = set()
         self.committed_offset = 0
         self.written_offset = 0
@@ -124,12 +133,13 @@ class StoreLog:
         return None
 
     def detach_first(self) -> MappedFile:
-        """Remove the oldest file from the log and close it. The caller unlinks it."""
+        """Remove the oldest file from the log and close it. The caller unlinks it, and brings that to disk before it
+        calls again: the next file may be in another directory, and a power failure must not leave a gap."""
         return self.sequence.detach_first()
 
     def directory_for(self, offset: int) -> str:
-        """Return the directory for the file at `offset`."""
-        raise NotImplementedError
+        """Return the directory that the file at `offset` would be made in."""
+        return self.directories.for_file(offset // self.file_size_bytes)
 
     # -- syncs --------------------------------------------------------------------------------------------------------
 

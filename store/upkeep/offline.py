@@ -71,7 +71,7 @@ class OfflineLog:
         self.pool = OpenFiles(ReadOnlyFiles(), 256)
         self.log = CommitLog(self.pool, self.paths, settings.mapped_file_size_commit_log_bytes)
         self.short_files: list[str] = []
-        for directory in dict.fromkeys([*self.paths.commit_logs, *self.paths.read_only_commit_logs]):
+        for directory in self.log.directories.every:
             self.short_files += [file.path for file in self.log.sequence.load(directory)]
         # a mapping cannot be longer than its file
         self.log.sequence.files = [file for file in self.log.sequence.files if file.path not in self.short_files]

@@ -134,7 +134,7 @@ class Retention:
         """Refuse puts above the warning ratio, and exclude full directories from new log files."""
         settings = self._settings.now
         usage = {path: self._files.disk_usage_ratio(path) for path in self._paths.commit_logs}
-        self._log.full_directories = frozenset(
+        self._log.directories.full = frozenset(
             path for path, ratio in usage.items() if ratio > settings.disk_space_clean_forcibly_ratio
         )
         ratio = min(usage.values())
@@ -291,7 +291,7 @@ class Retention:
         """Delete a file, and count it for that reason if there is one. A file that is gone already does not count."""
         try:
             with trio.CancelScope(shield=True):
-                await self._offload(self._files.unlink, path)
+                await self._offload(self._remove, path)
         except FileNotFoundError:
             return
         except OSError:
@@ -300,6 +300,13 @@ class Retention:
             raise
         if counted_as is not None:
             self.deleted_files[counted_as] += 1
+
+    def _remove(self, path: str) -> None:
+        """Delete a file. A log in several directories loses its files in order, also by a power failure."""
+        self._files.unlink(path)
+        directory, among = path.rpartition("/")[0], self._log.directories.every
+        if len(among) > 1 and directory in among:
+            self._files.sync_directory(directory)
 
 
 def _is_below(queue: ConsumeQueue, log_start: int) -> bool:

@@ -89,8 +89,28 @@ async def test_three_copies_of_a_plain_store_become_a_group_of_three(tmp_path: P
                 assert bodies_in(broker) == wanted
 
 
+async def test_a_group_of_one_has_its_ledger_in_several_directories(tmp_path: Path) -> None:
+    logs = [f"{tmp_path}/c", f"{tmp_path}/a", f"{tmp_path}/b"]
+    paths = {"storePathDLedgerCommitLog": ",".join(logs), "mappedFileSizeCommitLog": "4096"}
+    settings = member_settings()
+    wanted = [b"%02d" % number + bytes(1200) for number in range(12)]
+    async with whole_broker(tmp_path / "store", **paths, **settings) as broker:
+        await until_sent(broker, wanted[0])
+        for body in wanted[1:]:
+            await until_sent(broker, body)
+    for at, name in enumerate("abc"):
+        numbers = sorted(int(path.name) // 4096 for path in (tmp_path / name).iterdir())
+        assert len(numbers) > 1 and {number % 3 for number in numbers} == {at}
+    read_only = {"readOnlyCommitLogStorePaths": logs[1]}
+    async with whole_broker(tmp_path / "store", **paths, **settings, **read_only) as broker:
+        await until_sent(broker, b"end")
+        assert await pulled(broker) == [*wanted, b"end"]
+        assert broker.controller.serving is not None
+        assert list(broker.controller.serving.tables.store.paths.commit_logs) == logs
+
+
 async def test_a_ledger_does_not_lie_among_the_files_of_the_plain_log(tmp_path: Path) -> None:
-    same = {"storePathCommitLog": f"{tmp_path}/log", "storePathDLedgerCommitLog": f"{tmp_path}/log"}
+    same = {"storePathCommitLog": f"{tmp_path}/log", "storePathDLedgerCommitLog": f"{tmp_path}/data,{tmp_path}/log"}
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="a directory of its own"), flatten_subgroups=True):
         async with whole_broker(tmp_path, **same, **member_settings()):
             pass

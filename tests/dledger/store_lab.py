@@ -8,11 +8,13 @@ from typing import Any
 
 from store_support import WallClock, inline, message, small_settings
 
+from triomq.dledger.ledger.data_directories import data_settings, plain_settings
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.wire import codes
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.log_directories import log_directories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.message_store import MessageStore
@@ -31,16 +33,24 @@ class MemberStore:
         self.leads = False
 
         settings = small_settings(root, **changes)
+        directory = f"{root}/dledger-n0"
+        plain = plain_settings(settings, directory, Files())
 
         def make_log(pool: OpenFiles, paths: Layout, file_size_bytes: int) -> LedgerLog:
             self.ledger = Ledger(
-                pool.files, f"{root}/dledger-n0", file_size_bytes, index_file_bytes=INDEX_FILE_BYTES, pool=pool
+                pool.files,
+                directory,
+                file_size_bytes,
+                index_file_bytes=INDEX_FILE_BYTES,
+                pool=pool,
+                directories=log_directories(paths),
             )
-            self.log = LedgerLog(self.ledger, CommitLog(pool, Layout(settings), file_size_bytes))
+            self.log = LedgerLog(self.ledger, CommitLog(pool, Layout(plain), file_size_bytes))
             self.log.propose = self._propose
             return self.log
 
-        self.store = MessageStore(settings, now_ms=clock, files=files, offload=inline, make_log=make_log)
+        data = data_settings(settings, directory, Files())
+        self.store = MessageStore(data, now_ms=clock, files=files, offload=inline, make_log=make_log)
 
     def _propose(self, ticket: object, write: Callable[[int], None]) -> int:
         if not self.leads:

@@ -27,6 +27,7 @@ from triomq.protocol import record
 from triomq.protocol.record import read_fields
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
+from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.errors import StoreRefused
 from triomq.store.log.scanned_record import scanned
 from triomq.store.message_store import MessageStore
@@ -52,19 +53,35 @@ def member_directory(name: str, member: str, target: Path) -> Path:
     return target / member / "store" / f"dledger-{member}"
 
 
-def opened(directory: Path, files: Files | None = None) -> Ledger:
+def opened(directory: Path, files: Files | None = None, directories: LogDirectories | None = None) -> Ledger:
     ledger = Ledger(
-        files or Files(), str(directory), DATA_BYTES, is_whole=lambda entry: True, index_file_bytes=INDEX_BYTES
+        files or Files(),
+        str(directory),
+        DATA_BYTES,
+        is_whole=lambda entry: True,
+        index_file_bytes=INDEX_BYTES,
+        directories=directories,
     )
     ledger.open()
     return ledger
 
 
-def opened_sealed(directory: Path, files: Files | None = None) -> Ledger:
+def opened_sealed(directory: Path, files: Files | None = None, *, is_spread: bool = False) -> Ledger:
     """The same for bodies that end with a checksum, as records have one."""
-    ledger = Ledger(files or Files(), str(directory), DATA_BYTES, is_whole=is_sealed, index_file_bytes=INDEX_BYTES)
+    ledger = Ledger(
+        files or Files(),
+        str(directory),
+        DATA_BYTES,
+        is_whole=is_sealed,
+        index_file_bytes=INDEX_BYTES,
+        directories=spread_in(directory) if is_spread else None,
+    )
     ledger.open()
     return ledger
+
+
+def spread_in(directory: Path) -> LogDirectories:
+    return LogDirectories([f"{directory}/{name}" for name in ("data", "b", "a")], [])
 
 
 def sealed(body: bytes) -> bytes:
@@ -84,8 +101,8 @@ def bodies_of(ledger: Ledger) -> list[bytes]:
 def picture(directory: Path) -> dict[str, bytes]:
     return {
         f"{path.parent.name}/{path.name}": path.read_bytes().rstrip(b"\0")
-        for part in ("data", "index")
-        for path in sorted((directory / part).iterdir())
+        for part in ("a", "b", "data", "index")
+        for path in sorted((directory / part).glob("*"))
     }
 
 
@@ -479,15 +496,18 @@ def test_a_torn_topic_behind_what_was_on_disk_ends_the_ledger(tmp_path: Path) ->
 class Journal:
     """A random workload: its system calls, and which entries must be there after a crash at each of them."""
 
-    def __init__(self, seed: int, root: Path) -> None:
+    def __init__(self, seed: int, root: Path, *, is_spread: bool) -> None:
         self.choose = choose = random.Random(seed)
         files = RecordingFiles()
         self.operations = files.journal
         self.written: dict[int, set[tuple[int, bytes]]] = {}
         self._must: list[tuple[int, dict[int, tuple[int, bytes]]]] = [(0, {})]
         term = 1
-        ledger = opened_sealed(root, files)
+        ledger = opened_sealed(root, files, is_spread=is_spread)
         for _ in range(choose.randint(5, 25)):
+            if is_spread and choose.random() < 0.3:
+                paths = ledger.directories.paths
+                ledger.directories.full = frozenset(choose.sample(paths, choose.randint(0, 2)))
             turn = choose.random()
             if turn < 0.6:
                 bodies = [sealed(choose.randbytes(choose.choice((1, 30, 400)))) for _ in range(choose.randint(1, 6))]
@@ -525,16 +545,20 @@ class Journal:
         return next(entries for since, entries in reversed(self._must) if since <= at)
 
 
+@pytest.mark.parametrize("is_spread", [False, True])
 @pytest.mark.parametrize("seed", range(24))
-def test_a_power_failure_takes_nothing_that_was_synced_and_invents_nothing(seed: int, tmp_path: Path) -> None:
+def test_a_power_failure_takes_nothing_that_was_synced_and_invents_nothing(
+    seed: int, is_spread: bool, tmp_path: Path
+) -> None:
+    """Also if the data files are in several directories, which become full and empty again."""
     root = tmp_path / "ledger"
-    journal = Journal(seed, root)
+    journal = Journal(seed, root, is_spread=is_spread)
     for _ in range(12):
         at = journal.choose.randint(0, len(journal.operations))
         image = tmp_path / "image"
         image.mkdir()
         crash(journal.operations, at, str(root), image, journal.choose, journal.choose.choice((0.0, 0.3, 0.8, 1.0)))
-        ledger = opened_sealed(image)
+        ledger = opened_sealed(image, is_spread=is_spread)
         found = journal._entries(ledger)
         for index, one in journal.must_have(at).items():
             assert found.get(index) == one, f"entry {index} was synced before operation {at}"
@@ -542,20 +566,28 @@ def test_a_power_failure_takes_nothing_that_was_synced_and_invents_nothing(seed:
         assert [term for term, _ in found.values()] == sorted(term for term, _ in found.values())
         ledger.close()
         before = picture(image)
-        again = opened_sealed(image)
+        again = opened_sealed(image, is_spread=is_spread)
         assert journal._entries(again) == found
         again.close()
         assert picture(image) == before
         shutil.rmtree(image)
 
 
+@pytest.mark.parametrize("is_spread", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_power_failure_during_a_reset_leaves_the_old_ledger_or_the_new_one(seed: int, tmp_path: Path) -> None:
-    """Also if the start that completes the reset ends in the middle, too."""
+def test_a_power_failure_during_a_reset_leaves_the_old_ledger_or_the_new_one(
+    seed: int, is_spread: bool, tmp_path: Path
+) -> None:
+    """Also if the start that completes the reset ends in the middle, too, and if data files are in several
+    directories."""
     choose = random.Random(seed)
     root = tmp_path / "ledger"
+
+    def open_in(directory: Path, files: Files | None = None) -> Ledger:
+        return opened(directory, files, spread_in(directory) if is_spread else None)
+
     files = RecordingFiles()
-    ledger = opened(root, files)
+    ledger = open_in(root, files)
     old = [b"x" * 200] * 20
     ledger.append(1, old)
     ledger.sync()
@@ -571,15 +603,15 @@ def test_a_power_failure_during_a_reset_leaves_the_old_ledger_or_the_new_one(see
             (image / part).mkdir(exist_ok=True)
         shutil.copytree(image, twin)
         start = RecordingFiles()
-        opened(image, start).close()
+        open_in(image, start).close()
         replay_onto(start, str(image), twin, choose)
         for directory in (image, twin):
-            ledger = opened(directory)
+            ledger = open_in(directory)
             found = bodies_of(ledger)
             assert found in (old, [b"new"])
             seen.add(len(found))
             ledger.close()
-            assert [path.name for path in directory.iterdir() if path.name.startswith("reset")] == []
+            assert list(directory.rglob("reset*")) == []
     assert seen == {1, 20}
 
 

@@ -140,7 +140,7 @@ async def test_several_log_paths(tmp_path: Path) -> None:
     settings["read_only_commit_log_store_paths"] = paths[1]
     store = await open_store(tmp_path / "store", **settings)
     assert [body[:2] for body in bodies(store)] == [b"%02d" % number for number in range(10)]
-    store.contents.log.full_directories = frozenset([paths[0]])
+    store.contents.log.directories.full = frozenset([paths[0]])
     for _ in range(4):
         store.append(message(body=bytes(2000)))
     store.commit()
