@@ -328,9 +328,18 @@ class Ledger:
     # Removing.
 
     def cut(self, end_index: int) -> None:
-        """Remove all entries behind an index. Raises OSError, after which the ledger is broken."""
+        """Remove all entries behind an index. Raises LogRefused with the ledger as before if the disk is full, and
+        OSError, after which the ledger is broken."""
         if end_index >= self._end.index:
             return
+        try:
+            self._lower_note(end_index)
+        except OSError as error:
+            if error.errno not in TEMPORARY:
+                self._broken = True
+                raise
+            self._is_full = True
+            raise LogRefused(f"{self._directory}: {error}") from error
         if end_index < self.begin_index:
             end = _End(-1, -1, self._data.first_start)
         else:
@@ -343,7 +352,6 @@ class Ledger:
         if end.index < 0:
             self.begin_index = -1
         try:
-            self._lower_note(end_index)
             recovery.cut(self._data, self._index, end.index, end.pos, self._will_change)
         except OSError:
             self._broken = True
@@ -491,5 +499,6 @@ class Ledger:
     def _lower_note(self, end_index: int) -> None:
         """Note a smaller end before anything behind it changes. Raises OSError."""
         if self._noted[0] > end_index:
-            self._noted = (end_index, min(self._noted[1], end_index))
-            self._notes.save_checkpoint(*self._noted)
+            noted = (end_index, min(self._noted[1], end_index))
+            self._notes.save_checkpoint(*noted)
+            self._noted = noted

@@ -91,7 +91,8 @@ class CheckedOwner(Alone):
         if self._node.is_dead or (member.role, member.term) != (Role.LEADER, term):
             return
         mirror = self._whole.mirrors[self._node.name]
-        self._next_offsets = {}
+        # Queues of a store know their ends also when their entries have expired.
+        self._next_offsets = dict(self._whole.committed_ends)
         for index in range(max(0, mirror.begin_index), mirror.end_index + 1):
             if TERM_TOPIC not in mirror.entry(index).body:
                 queue, offset = slot_of(mirror.entry(index))
@@ -150,6 +151,7 @@ class CheckedOwner(Alone):
         if not node.is_dead and self.member is not None:
             whole.trace.add(f"{node.name} has committed {index}")
             whole.check(whole.checks.committed, node.name, index, self.member.term, whole.mirrors[node.name])
+            whole.note_ends(whole.mirrors[node.name], index)
 
     def failed(self, error: BaseException) -> None:
         self.has_failed = True
@@ -188,6 +190,8 @@ class Whole(Group):
         self.seconds = 0.0
         self._floors: dict[str, int] = dict.fromkeys(self.nodes, -1)
         self._names = self._tickets = 0
+        self.committed_ends: dict[str, int] = {}
+        self._noted_index = -1
         self._trouble = Trouble(self, kinds)
 
     # Verdicts.
@@ -207,6 +211,14 @@ class Whole(Group):
             self.violated(f"{type(error).__name__}: {error}")
 
     # What members do.
+
+    def note_ends(self, mirror: Mirror, committed: int) -> None:
+        """Note the queue offsets that come next after what a member has committed."""
+        for index in range(max(self._noted_index + 1, mirror.begin_index), committed + 1):
+            if TERM_TOPIC not in mirror.entry(index).body:
+                queue, offset = slot_of(mirror.entry(index))
+                self.committed_ends[queue] = offset + 1
+        self._noted_index = max(self._noted_index, committed)
 
     def owner_of(self, node: MemberNode) -> CheckedOwner:
         """See Group: look at what the new life has found on its disk, then follow it."""
@@ -282,6 +294,8 @@ class Whole(Group):
             ledger = node.open_ledger()
             found = [ledger.entry(index) for index in range(ledger.begin_index, ledger.end_index + 1)]
             ledger.close()
+            # An expired file may be back after a power failure.
+            found = [entry for entry in found if entry.index >= mirror.begin_index]
             if len(found) != mirror.end_index - mirror.begin_index + 1 or not all(map(mirror.has, found)):
                 self.violated(f"the disk has the log: {node.name} has {len(found)} entries on its disk")
 

@@ -35,20 +35,10 @@ def _trusts_torn_bodies(original: Any) -> Any:
     return recover
 
 
-def _leaves_the_note_when_it_cuts(original: Any) -> Any:
-    def lower_note(self: Ledger, end_index: int) -> None:
-        return
-
-    return lower_note
-
-
 WHOLE_BUGS = {
     "keeps_terms_in_memory": Bug(TermFiles, "save_term", _keeps_terms_in_memory, ("kill", "stop", "pair")),
     "counts_what_a_sync_will_cover": Bug(
         Ledger, "begin_sync", _counts_what_a_sync_will_cover, ("power", "slow"), seed=1
     ),
     "trusts_torn_bodies": Bug(recovery, "recover", _trusts_torn_bodies, ("power", "write", "slow"), seed=4),
-    "leaves_the_note_when_it_cuts": Bug(
-        Ledger, "_lower_note", _leaves_the_note_when_it_cuts, ("power", "write", "cut off", "mend")
-    ),
 }

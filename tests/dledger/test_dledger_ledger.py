@@ -326,6 +326,22 @@ def test_a_full_disk_refuses_a_write_and_leaves_the_ledger_as_it_was(where: str,
     assert bodies_of(ledger) == [b"a" * 100, b"c"]
 
 
+def test_a_full_disk_refuses_a_cut_and_leaves_the_ledger_as_it_was(tmp_path: Path) -> None:
+    """A follower whose disk is full for a while must not end."""
+    files = FailingFiles()
+    ledger = opened(tmp_path, files)
+    ledger.append(1, [b"a", b"b", b"c"])
+    ledger.save_checkpoint(2)
+    files.where, files.error = "checkpoint", errno.ENOSPC
+    with pytest.raises(LogRefused):
+        ledger.cut(0)
+    assert bodies_of(ledger) == [b"a", b"b", b"c"]
+    files.error = 0
+    ledger.cut(0)
+    assert TermFiles(Files(), str(tmp_path)).load_checkpoint() == (0, 0)
+    assert bodies_of(ledger) == [b"a"]
+
+
 def test_a_failing_disk_takes_nothing_until_a_restart(tmp_path: Path) -> None:
     files = FailingFiles()
     ledger = opened(tmp_path, files)
