@@ -395,7 +395,7 @@ async def test_unknown_topics_and_absent_servers_are_named(cluster: Cluster) -> 
             await puller.queues("NoSuchTopic")
         assert cluster.name_server in str(caught.value)
     nowhere = "127.0.0.1:1"
-    async with Producer(fresh("P"), name_server=[nowhere]) as producer:
+    async with Producer(fresh("P"), name_server=[nowhere], send_timeout_seconds=1) as producer:
         with pytest.raises(NameServersUnreachable, match=nowhere):
             await producer.send(Message("T", b"b"))
     async with Producer(fresh("P"), name_server=[nowhere, cluster.name_server]) as producer:
