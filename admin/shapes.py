@@ -10,13 +10,14 @@ this.
 
 from __future__ import annotations
 
+from triomq.admin.message_shapes import MESSAGE, QUEUE, SENT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 Shape = dict[str, "Any"]
 
-QUEUE: Shape = {"topic": "string", "brokerName": "string", "queueId": "integer"}
 OFFSET: Shape = {"group": "string", **QUEUE, "offset": "integer"}
 PROGRESS: Shape = {
     "brokerOffset": "integer",
@@ -25,29 +26,6 @@ PROGRESS: Shape = {
     "lastTimestamp": "integer",
     "lastTime": "time?",
 }
-MESSAGE: Shape = {
-    "topic": "string",
-    "brokerName": "string?",
-    "queueId": "integer",
-    "queueOffset": "integer",
-    "commitLogOffset": "integer",
-    "msgId": "string",
-    "offsetMsgId": "string",
-    "tags": "string?",
-    "keys": "string?",
-    "reconsumeTimes": "integer",
-    "bornTimestamp": "integer",
-    "bornTime": "time?",
-    "storeTimestamp": "integer",
-    "storeTime": "time?",
-    "bornHost": "string",
-    "storeHost": "string",
-    "sysFlag": "integer",
-    "flag": "integer",
-    "properties": "{string}",
-    "body?": "string",
-    "bodyBase64?": "string",
-}
 TRACKS = [{"consumerGroup": "string", "trackType": "string", "exceptionDesc": "string?"}]
 CONSUMED: Shape = {
     "order": "boolean",
@@ -55,13 +33,6 @@ CONSUMED: Shape = {
     "consumeResult": "string?",
     "remark": "string?",
     "spentTimeMills": "integer",
-}
-SENT: Shape = {
-    "sendStatus": "string",
-    "msgId": "string",
-    "offsetMsgId": "string",
-    **QUEUE,
-    "queueOffset": "integer",
 }
 GROUP: Shape = {
     "groupName": "string",

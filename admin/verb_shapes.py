@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from triomq.admin.message_shapes import MESSAGE, QUEUE, SENT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -15,31 +17,7 @@ CONTEXT = {
     "caFile": "string?",
 }
 
-QUEUE = {"topic": "string", "brokerName": "string", "queueId": "integer"}
-MESSAGE = {
-    **QUEUE,
-    "brokerName": "string?",
-    "queueOffset": "integer",
-    "commitLogOffset": "integer",
-    "msgId": "string",
-    "offsetMsgId": "string",
-    "tags": "string?",
-    "keys": "string?",
-    "reconsumeTimes": "integer",
-    "bornTimestamp": "integer",
-    "bornTime": "time?",
-    "storeTimestamp": "integer",
-    "storeTime": "time?",
-    "bornHost": "string",
-    "storeHost": "string",
-    "sysFlag": "integer",
-    "flag": "integer",
-    "properties": "{string}",
-    "body?": "string",
-    "bodyBase64?": "string",
-}
 DEAD = {**MESSAGE, "originTopic": "string?", "originMsgId": "string?"}
-SENT = {"sendStatus": "string", "msgId": "string", "offsetMsgId": "string", **QUEUE, "queueOffset": "integer"}
 MOVED = {"group": "string", **QUEUE, "before": "integer?", "offset": "integer"}
 SETTING = {"brokerName": "string", "key": "string", "value": "string"}
 CHECK = {

@@ -40,6 +40,17 @@ CONFIG_KEYS = (
     "autoCreateSubscriptionGroup",
 )
 
+SYSTEM_GROUPS = {
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_SYS_RMQ_TRANS",
+}
+
 
 def export_metadata(run: Run) -> None:
     directory = run.get("f") or DIRECTORY
@@ -88,20 +99,10 @@ def _topics(run: Run, address: str) -> dict[str, Any]:
 
 def _groups(run: Run, address: str) -> dict[str, Any]:
     body: dict[str, Any] = bodies.loads(run.session.call(address, 201).body)
-    system = (
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-        "CID_SYS_RMQ_TRANS",
-    )
     kept = {
         name: dict(sorted(body["subscriptionGroupTable"][name].items()))
         for name in concurrent_order(list(body["subscriptionGroupTable"]))
-        if name not in system
+        if name not in SYSTEM_GROUPS
     }
     return {"dataVersion": _version(body), "subscriptionGroupTable": kept}
 

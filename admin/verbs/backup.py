@@ -11,6 +11,7 @@ import time
 
 from triomq.admin import backup_file, bodies
 from triomq.admin.cluster_view import master_table, topic_queues
+from triomq.admin.commands.exports import SYSTEM_GROUPS
 from triomq.admin.commands.name_servers import properties_of
 from triomq.admin.commands.topics import ORDER_NAMESPACE
 from triomq.admin.errors import AdminError, UsageError
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
 MAX_MESSAGES = 100_000
 SECRET_WORDS = ("secret", "password", "passwd", "token", "credential")
 ADDED_BY_PULLS = {"MIN_OFFSET", "MAX_OFFSET"}
-SYSTEM_GROUPS = {
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_SYS_RMQ_TRANS",
-}
 
 
 def backup(run: Run) -> None:
