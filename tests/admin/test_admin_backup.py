@@ -15,7 +15,9 @@ from verb_calls import SETTINGS, items, lines, set_offset
 
 from triomq.admin import backup_file
 from triomq.admin.__main__ import main
+from triomq.admin.commands.exports import SYSTEM_GROUPS
 from triomq.admin.errors import AdminError, UsageError
+from triomq.protocol import system_topics
 from triomq.testing import LocalCluster, ProcessCluster
 
 Capture = pytest.CaptureFixture[str]
@@ -328,3 +330,7 @@ def test_between_real_processes(monkeypatch: pytest.MonkeyPatch, capsys: Capture
         assert main(["restore", str(tmp_path / "one"), "--yes"]) == 0
         assert main(["backup", str(tmp_path / "two"), *BACKUP]) == 0
     assert content(tmp_path / "two") == content(tmp_path / "one")
+
+
+def test_the_groups_that_are_left_out_are_the_brokers_own() -> None:
+    assert {*system_topics.SYSTEM_GROUPS, system_topics.TRANS_CONSUMER_GROUP} == SYSTEM_GROUPS
