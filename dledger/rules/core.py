@@ -26,7 +26,16 @@ from triomq.dledger.rules.actions import (
 )
 from triomq.dledger.rules.log import Log
 from triomq.dledger.rules.timing import DEFAULT, Timing
-from triomq.dledger.wire.bodies import Entry, Request, Response
+from triomq.dledger.wire import bodies, codes
+from triomq.dledger.wire.bodies import (
+    Entry,
+    PushRequest,
+    PushResponse,
+    Request,
+    Response,
+    TransferRequest,
+    VoteRequest,
+)
 
 Handler: TypeAlias = Callable[[Response | None, int], None]
 """What is done with the answer to a call, and the time; None stands for no answer."""
@@ -113,6 +122,55 @@ class Core:
     def drop(self, ticket: object) -> None:
         self.actions.append(Drop(ticket))
 
+    def refuse_misdirected(self, ticket: object, request: Request) -> bool:
+        """Answer a request for another member or another group. Return whether it was one."""
+        if request.remote_id != self.self_id:
+            code = codes.UNKNOWN_MEMBER
+        elif request.group != self.setup.group:
+            code = codes.UNKNOWN_GROUP
+        else:
+            return False
+        self.reply(ticket, bodies.refusal(request, code, self.leader))
+        return True
+
+    def reply_push(self, ticket: object, request: PushRequest, code: int) -> None:
+        entries = request.entries
+        response = PushResponse(
+            begin_index=self.log.begin_index,
+            code=code,
+            count=len(entries),
+            end_index=self.log.end_index,
+            group=request.group,
+            index=entries[0].index if entries else None,
+            term=request.term,
+        )
+        self.reply(ticket, response)
+
+    def vote_request(self, peer: str) -> VoteRequest:
+        """Return the request for a vote in the present term."""
+        return VoteRequest(
+            group=self.setup.group,
+            leader_id=self.self_id,
+            ledger_end_index=self.log.end_index,
+            ledger_end_term=self.log.end_term,
+            local_id=self.self_id,
+            remote_id=peer,
+            term=self.term,
+        )
+
+    def transfer_request(self, peer: str, term: int) -> TransferRequest:
+        """Return the request that hands the leadership of a term to a peer, once that has all entries."""
+        return TransferRequest(
+            group=self.setup.group,
+            leader_id=self.self_id,
+            local_id=self.self_id,
+            remote_id=peer,
+            take_leadership_ledger_index=self.log.end_index,
+            term=term,
+            transfer_id=self.self_id,
+            transferee_id=peer,
+        )
+
     # Term and vote.
 
     def raise_term(self, term: int, vote: str | None = None) -> None:
@@ -162,6 +220,11 @@ class Core:
 
     # The log.
 
+    def has(self, entry: Entry) -> bool:
+        """Return whether the log has this entry at its index."""
+        log = self.log
+        return 0 <= log.begin_index <= entry.index <= log.end_index and log.entry(entry.index).is_same(entry)
+
     @property
     def copied_index(self) -> int:
         """The last index of which this member has a copy that counts."""
@@ -175,7 +238,7 @@ class Core:
             self.actions.append(Committed(index))
 
     def shorten(self, end_index: int) -> None:
-        """Cut the log behind an index; the committed index never stays behind the end."""
+        """Cut the log behind an index; the committed index never stays behind the end. Raises LogRefused."""
         self.log.cut(end_index)
         self.committed = min(self.committed, end_index)
         self.actions.append(Shortened(end_index))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from triomq.dledger.rules.actions import Role
 from triomq.dledger.rules.core import NEVER, Core
-from triomq.dledger.wire import codes
+from triomq.dledger.wire import bodies, codes
 from triomq.dledger.wire.bodies import MetadataRequest, MetadataResponse, Response, VoteRequest, VoteResponse
 
 _LARGER_TERM = (codes.REJECT_EXPIRED_VOTE_TERM, codes.REJECT_TERM_SMALL_THAN_LEDGER)
@@ -147,16 +147,7 @@ class Election:
         asked.results[core.self_id] = codes.ACCEPT
         asked.open = len(core.peers)
         for peer in core.peers:
-            request = VoteRequest(
-                group=core.setup.group,
-                leader_id=core.self_id,
-                ledger_end_index=core.log.end_index,
-                ledger_end_term=core.log.end_term,
-                local_id=core.self_id,
-                remote_id=peer,
-                term=core.term,
-            )
-            core.call(peer, request, lambda answer, at, peer=peer: self._voted(asked, peer, answer, at))  # type: ignore[misc]
+            core.call(peer, core.vote_request(peer), lambda answer, at, peer=peer: self._voted(asked, peer, answer, at))  # type: ignore[misc]
         self._win_if_elected(asked)
 
     def _voted(self, asked: _Round, peer: str, answer: Response | None, now: int) -> None:
@@ -206,14 +197,8 @@ class Election:
         """Return the answer to VOTE: the first rule that fits."""
         own_term = self._core.term
         result = self._judge(request, now)
-        return VoteResponse(
-            group=request.group,
-            leader_id=request.leader_id,
-            local_id=request.local_id,
-            remote_id=request.remote_id,
-            term=self._core.log.end_term if result == codes.REJECT_TERM_SMALL_THAN_LEDGER else own_term,
-            vote_result=result,
-        )
+        term = self._core.log.end_term if result == codes.REJECT_TERM_SMALL_THAN_LEDGER else own_term
+        return bodies.vote_response(request, result, term)
 
     def _judge(self, request: VoteRequest, now: int) -> str:
         core = self._core

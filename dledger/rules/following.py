@@ -22,7 +22,7 @@ from triomq.dledger.rules.actions import Role
 from triomq.dledger.rules.core import NEVER, Core
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire import bodies, codes
-from triomq.dledger.wire.bodies import Entry, HeartBeatRequest, HeartBeatResponse, PushRequest, PushResponse
+from triomq.dledger.wire.bodies import Entry, HeartBeatRequest, HeartBeatResponse, PushRequest
 
 
 class Following:
@@ -89,7 +89,7 @@ class Following:
     def push(self, ticket: object, request: PushRequest, now: int) -> None:
         core = self._core
         if core.role is not Role.FOLLOWER:
-            self._answer(ticket, request, codes.NOT_FOLLOWER)
+            self._core.reply_push(ticket, request, codes.NOT_FOLLOWER)
         elif request.type == bodies.PUSH_APPEND and request.entries:
             self._append(ticket, request, now)
         elif request.type == bodies.PUSH_COMPARE and request.entries:
@@ -100,7 +100,7 @@ class Following:
             is_known = not self._is_of_leader(request) or not self._must_compare
             if self._is_of_leader(request) and is_known:
                 core.commit(request.commit_index)
-            self._answer(ticket, request, codes.SUCCESS if is_known else codes.INCONSISTENT_STATE)
+            self._core.reply_push(ticket, request, codes.SUCCESS if is_known else codes.INCONSISTENT_STATE)
         else:
             core.reply(ticket, bodies.refusal(request, codes.UNEXPECTED_ARGUMENT, core.leader))
 
@@ -111,11 +111,11 @@ class Following:
         self._forget_waiting()
         log = self._core.log
         entry = request.entries[0]
-        if not self._has(entry):
+        if not self._core.has(entry):
             if entry.index <= log.end_index:
                 self._must_compare = True
                 self._proven = min(self._proven, entry.index - 1)
-            self._answer(ticket, request, codes.INCONSISTENT_STATE)
+            self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
             return
         if self._is_of_leader(request):
             self._prove(entry.index)
@@ -125,23 +125,19 @@ class Following:
         self._forget_waiting()
         entry = request.entries[0]
         if not self._is_of_leader(request) or not self._has_sound_entries(request):
-            self._answer(ticket, request, codes.INCONSISTENT_STATE)
+            self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
             return
         try:
-            if self._has(entry):
+            if self._core.has(entry):
                 self._shorten(max(entry.index, self._proven_end()))
             else:
                 self._replace_from(entry)
         except LogRefused:
             self._must_compare = True
-            self._answer(ticket, request, codes.INCONSISTENT_STATE)
+            self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
             return
         self._prove(self._core.log.end_index)
         self._answer_when_synced(ticket, request)
-
-    def _has(self, entry: Entry) -> bool:
-        log = self._core.log
-        return 0 <= log.begin_index <= entry.index <= log.end_index and log.entry(entry.index).is_same(entry)
 
     def _shorten(self, end_index: int) -> None:
         if end_index < self._core.log.end_index:
@@ -167,7 +163,7 @@ class Following:
 
     def _append(self, ticket: object, request: PushRequest, now: int) -> None:
         if not self._is_of_leader(request) or self._must_compare or not self._has_sound_entries(request):
-            self._answer(ticket, request, codes.INCONSISTENT_STATE)
+            self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
             return
         first = request.entries[0].index
         if first > self._core.log.end_index + 1:
@@ -177,9 +173,9 @@ class Following:
 
     def _wait(self, ticket: object, request: PushRequest, first: int, now: int) -> None:
         if first in self._waiting:
-            self._answer(ticket, request, codes.REPEATED_PUSH)
+            self._core.reply_push(ticket, request, codes.REPEATED_PUSH)
         elif len(self._waiting) >= self._core.timing.max_waiting:
-            self._answer(ticket, request, codes.PUSH_REQUEST_IS_FULL)
+            self._core.reply_push(ticket, request, codes.PUSH_REQUEST_IS_FULL)
         else:
             self._waiting[first] = (ticket, request)
             self._hole_since = min(self._hole_since, now)
@@ -207,13 +203,13 @@ class Following:
         known = [entry for entry in entries if entry.index <= end]
         new = entries[len(known) :]
         try:
-            if not all(self._has(entry) for entry in known):
+            if not all(self._core.has(entry) for entry in known):
                 raise PositionMismatch
             if new:
                 core.log.write(new)
                 self._prove(core.log.end_index)
         except (LogRefused, PositionMismatch):
-            self._answer(ticket, request, codes.INCONSISTENT_STATE)
+            self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
             self._distrust()
             return False
         core.commit(request.commit_index)
@@ -270,7 +266,7 @@ class Following:
         if now < self._hole_since + self._core.timing.hole_ms or not self._waiting:
             return
         ticket, request = self._waiting.pop(min(self._waiting))
-        self._answer(ticket, request, codes.INCONSISTENT_STATE)
+        self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
         self._distrust()
 
     # Answers.
@@ -279,27 +275,13 @@ class Following:
         """Give the answers that waited for the disk."""
         while self._unsynced and self._unsynced[0][0] <= self._core.log.synced_index:
             _, ticket, request = self._unsynced.popleft()
-            self._answer(ticket, request, codes.SUCCESS)
+            self._core.reply_push(ticket, request, codes.SUCCESS)
 
     def _answer_when_synced(self, ticket: object, request: PushRequest) -> None:
         """Answer SUCCESS when the entries count as copied. The order of answers does not matter to a leader, but the
         wait of each is that of the last entry before it."""
         last = request.entries[-1].index
         if self._core.copied_index >= last:
-            self._answer(ticket, request, codes.SUCCESS)
+            self._core.reply_push(ticket, request, codes.SUCCESS)
         else:
             self._unsynced.append((last, ticket, request))
-
-    def _answer(self, ticket: object, request: PushRequest, code: int) -> None:
-        log = self._core.log
-        entries = request.entries
-        response = PushResponse(
-            begin_index=log.begin_index,
-            code=code,
-            count=len(entries),
-            end_index=log.end_index,
-            group=request.group,
-            index=entries[0].index if entries else None,
-            term=request.term,
-        )
-        self._core.reply(ticket, response)

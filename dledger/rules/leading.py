@@ -242,17 +242,7 @@ class Leading:
     def hand_over_to(self, peer: str, ticket: object | None) -> None:
         core = self._core
         self._transferee = peer
-        request = TransferRequest(
-            group=core.setup.group,
-            leader_id=core.self_id,
-            local_id=core.self_id,
-            remote_id=peer,
-            take_leadership_ledger_index=core.log.end_index,
-            term=self._term,
-            transfer_id=core.self_id,
-            transferee_id=peer,
-        )
-        core.call(peer, request, lambda answer, at: self._handed_over(ticket, answer))
+        core.call(peer, core.transfer_request(peer, self._term), lambda answer, at: self._handed_over(ticket, answer))
 
     def _handed_over(self, ticket: object | None, answer: Response | None) -> None:
         """Pass the answer on. If this member still leads, the transfer failed, and appends are taken again."""

@@ -56,7 +56,7 @@ class Log(Protocol):
         ...
 
     def cut(self, end_index: int) -> None:
-        """Remove all entries behind an index."""
+        """Remove all entries behind an index. Raises LogRefused before anything is removed."""
         ...
 
     def reset(self, entry: Entry) -> None:

@@ -105,10 +105,8 @@ class Member:
     def requested(self, ticket: object, request: Request, now: int) -> None:
         """Take a request of a peer or a client. Its answer is an action of this turn or of a later one."""
         core = self._core
-        if request.remote_id != core.self_id:
-            core.reply(ticket, bodies.refusal(request, codes.UNKNOWN_MEMBER, core.leader))
-        elif request.group != core.setup.group:
-            core.reply(ticket, bodies.refusal(request, codes.UNKNOWN_GROUP, core.leader))
+        if core.refuse_misdirected(ticket, request):
+            pass
         elif isinstance(request, VoteRequest):
             core.reply(ticket, self._election.answer(request, now))
         elif isinstance(request, HeartBeatRequest):

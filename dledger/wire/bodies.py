@@ -233,6 +233,17 @@ def push_request(
     )
 
 
+def vote_response(request: VoteRequest, result: str, term: int) -> VoteResponse:
+    return VoteResponse(
+        group=request.group,
+        leader_id=request.leader_id,
+        local_id=request.local_id,
+        remote_id=request.remote_id,
+        term=term,
+        vote_result=result,
+    )
+
+
 def refusal(request: Request, code: int, leader: str | None) -> Response:
     """Return the answer to a request that does not reach its handler: a copy of its common members with this code.
     `leader` is the leader that the receiver knows."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from triomq.dledger.rules.actions import Role
 from triomq.dledger.rules.core import NEVER, Core
-from triomq.dledger.wire import codes
+from triomq.dledger.wire import bodies, codes
 from triomq.dledger.wire.bodies import Response, VoteRequest, VoteResponse
 
 LOOP_MS = 10
@@ -89,19 +89,10 @@ class JavaElection:
         core = self._core
         asked = self._round = _Round(core.term, now + ROUND_MS + core.draw(0, WAIT_HIGH_MS))
         for member in core.setup.members:
-            request = VoteRequest(
-                group=core.setup.group,
-                ledger_end_index=core.log.end_index,
-                ledger_end_term=core.log.end_term,
-                leader_id=core.self_id,
-                local_id=core.self_id,
-                remote_id=member,
-                term=core.term,
-            )
             if member == core.self_id:
-                self._voted(asked, self.answer(request, now), now)
+                self._voted(asked, self.answer(core.vote_request(member), now), now)
             else:
-                core.call(member, request, lambda answer, at: self._voted(asked, answer, at))
+                core.call(member, core.vote_request(member), lambda answer, at: self._voted(asked, answer, at))
 
     def _voted(self, asked: _Round, answer: Response | None, now: int) -> None:
         """Count an answer. The round ends at a leader, at a quorum, or when all have answered, as its latch does."""
@@ -148,14 +139,8 @@ class JavaElection:
     def answer(self, request: VoteRequest, now: int) -> VoteResponse:
         own_term = self._core.term
         result = self._judge(request, now)
-        return VoteResponse(
-            group=request.group,
-            leader_id=request.leader_id,
-            local_id=request.local_id,
-            remote_id=request.remote_id,
-            term=self._core.log.end_term if result == codes.REJECT_TERM_SMALL_THAN_LEDGER else own_term,
-            vote_result=result,
-        )
+        term = self._core.log.end_term if result == codes.REJECT_TERM_SMALL_THAN_LEDGER else own_term
+        return bodies.vote_response(request, result, term)
 
     def _judge(self, request: VoteRequest, now: int) -> str:
         """The first rule that fits, of 1 to 11."""

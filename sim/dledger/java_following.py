@@ -12,15 +12,10 @@ from triomq.dledger.rules.actions import Committed, Role
 from triomq.dledger.rules.core import NEVER, Core
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire import bodies, codes
-from triomq.dledger.wire.bodies import Entry, PushRequest, PushResponse
+from triomq.dledger.wire.bodies import Entry, PushRequest
 
 SWEEP_MS = 1000
 MAX_QUEUED = 1024
-
-
-def has_entry(core: Core, entry: Entry) -> bool:
-    log = core.log
-    return 0 <= log.begin_index <= entry.index <= log.end_index and log.entry(entry.index).is_same(entry)
 
 
 def raise_committed(core: Core, index: int) -> None:
@@ -64,14 +59,14 @@ class JavaFollowing:
         if request.type == bodies.PUSH_APPEND:
             first = request.entries[0].index
             if first in self._map:
-                self._answer(ticket, request, codes.REPEATED_PUSH)
+                self._core.reply_push(ticket, request, codes.REPEATED_PUSH)
             else:
                 self._map[first] = _Waiting(ticket, request, now)
             return
         if request.type in (bodies.PUSH_COMPARE, bodies.PUSH_TRUNCATE):
             self._forget_map()
         if len(self._queue) >= MAX_QUEUED:
-            self._answer(ticket, request, codes.PUSH_REQUEST_IS_FULL)
+            self._core.reply_push(ticket, request, codes.PUSH_REQUEST_IS_FULL)
         else:
             self._queue.append((ticket, request))
 
@@ -81,16 +76,16 @@ class JavaFollowing:
         while self._queue:
             ticket, request = self._queue.popleft()
             if core.role is not Role.FOLLOWER:
-                self._answer(ticket, request, codes.NOT_FOLLOWER)
+                self._core.reply_push(ticket, request, codes.NOT_FOLLOWER)
             elif request.type == bodies.PUSH_COMPARE:
-                is_same = has_entry(core, request.entries[0])
-                self._answer(ticket, request, codes.SUCCESS if is_same else codes.INCONSISTENT_STATE)
+                is_same = core.has(request.entries[0])
+                self._core.reply_push(ticket, request, codes.SUCCESS if is_same else codes.INCONSISTENT_STATE)
             elif request.type == bodies.PUSH_TRUNCATE:
                 self._truncate(ticket, request)
             else:
                 if request.term >= core.term:
                     raise_committed(core, request.commit_index)
-                self._answer(ticket, request, codes.SUCCESS)
+                self._core.reply_push(ticket, request, codes.SUCCESS)
         if core.role is not Role.FOLLOWER:
             return
         while (waiting := self._map.pop(core.log.end_index + 1, None)) is not None:
@@ -121,13 +116,13 @@ class JavaFollowing:
         if self._is_of_leader(request) and self._cut_at(request.entries[0]):
             code = codes.SUCCESS
             raise_committed(self._core, request.commit_index)
-        self._answer(ticket, request, code)
+        self._core.reply_push(ticket, request, code)
 
     def _cut_at(self, entry: Entry) -> bool:
         """Make the log end with an entry. The committed index stays, whatever was cut (D2)."""
         core = self._core
         log = core.log
-        if has_entry(core, entry):
+        if core.has(entry):
             log.cut(entry.index)
             return True
         if not log.can_append:
@@ -149,7 +144,7 @@ class JavaFollowing:
         for first, waiting in list(self._map.items()):
             entries = waiting.request.entries
             if entries[-1].index <= end:
-                is_same = all(has_entry(self._core, entry) for entry in entries)
+                is_same = all(self._core.has(entry) for entry in entries)
                 self._complete(waiting, codes.SUCCESS if is_same else codes.INCONSISTENT_STATE)
                 del self._map[first]
             elif now - waiting.since > SWEEP_MS and (lowest is None or first < lowest.request.entries[0].index):
@@ -168,18 +163,4 @@ class JavaFollowing:
     def _complete(self, waiting: _Waiting, code: int) -> None:
         if not waiting.is_answered:
             waiting.is_answered = True
-            self._answer(waiting.ticket, waiting.request, code)
-
-    def _answer(self, ticket: object, request: PushRequest, code: int) -> None:
-        log = self._core.log
-        entries = request.entries
-        response = PushResponse(
-            begin_index=log.begin_index,
-            code=code,
-            count=len(entries),
-            end_index=log.end_index,
-            group=request.group,
-            index=entries[0].index if entries else None,
-            term=request.term,
-        )
-        self._core.reply(ticket, response)
+            self._core.reply_push(waiting.ticket, waiting.request, code)

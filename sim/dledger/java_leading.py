@@ -195,17 +195,7 @@ class JavaLeading:
     def _hand_over_to(self, peer: str, ticket: object | None) -> None:
         core = self._core
         self._transferee = peer
-        request = TransferRequest(
-            group=core.setup.group,
-            leader_id=core.self_id,
-            local_id=core.self_id,
-            remote_id=peer,
-            take_leadership_ledger_index=core.log.end_index,
-            term=self.term,
-            transfer_id=core.self_id,
-            transferee_id=peer,
-        )
-        core.call(peer, request, lambda answer, at: self._handed_over(ticket, answer))
+        core.call(peer, core.transfer_request(peer, self.term), lambda answer, at: self._handed_over(ticket, answer))
 
     def _handed_over(self, ticket: object | None, answer: Response | None) -> None:
         self._transferee = None

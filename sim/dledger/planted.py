@@ -185,7 +185,7 @@ def _takes_pushes_of_old_leaders(original: Any) -> Any:
 
 def _writes_without_looking(original: Any) -> Any:
     """What a follower has already counts as equal."""
-    return lambda self, entry: 0 <= self._core.log.begin_index <= entry.index <= self._core.log.end_index
+    return lambda self, entry: 0 <= self.log.begin_index <= entry.index <= self.log.end_index
 
 
 # Commitment and acknowledgement.
@@ -280,7 +280,7 @@ BUGS = {
         Following, "_is_of_leader", _takes_pushes_of_old_leaders, _LATE, seed=85, also=_UNPROVEN
     ),
     # 3.6, positions
-    "writes_without_looking": Bug(Following, "_has", _writes_without_looking, seed=7),
+    "writes_without_looking": Bug(Core, "has", _writes_without_looking, seed=7),
     # 3.7, commitment and acknowledgement
     "commits_old_terms": Bug(
         Leading,
