@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.group.settings import GroupSettings
-from triomq.dledger.ledger.data_directories import data_settings, plain_settings
+from triomq.dledger.ledger.data_directories import data_settings, member_directory, plain_settings
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.term_files import TermFiles
@@ -37,8 +37,7 @@ class GroupStore:
     """Makes the log of a member's store. `made` is what `make_log` has made."""
 
     def __init__(self, configuration: Configuration, group: GroupSettings, files: Files) -> None:
-        root = configuration.store.store_path_root_dir.rstrip("/") or "/"
-        self.directory = f"{root}/dledger-{group.setup.self_id}"
+        self.directory = member_directory(configuration.store.store_path_root_dir, group.setup.self_id)
         self._files = files
         self._plain = Layout(plain_settings(configuration.store, self.directory, files))
         self.made: GroupLog

@@ -24,7 +24,7 @@ from triomq.dledger.convert.half_places import HalfPlaces
 from triomq.dledger.convert.moving import HALF_TOPIC, renamed, set_offset
 from triomq.dledger.convert.sources import Found, LedgerSource, PlainSource, Source
 from triomq.dledger.convert.tables import copy_tables, keep_ends, queue_ends
-from triomq.dledger.ledger.data_directories import data_settings
+from triomq.dledger.ledger.data_directories import data_settings, member_directory
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.term_files import TermFiles
@@ -62,8 +62,9 @@ async def to_ledger(
 ) -> Report:
     """Convert the log of a plain broker to the ledger of member `self_id`. Raises StoreError, OSError."""
     target = _settings_of(source, target_root)
-    at = dataclasses.replace(target, store_path_commit_log=f"{target_root}/dledger-{self_id}/data")
-    with_ledger = _LedgerTarget(f"{target_root}/dledger-{self_id}")
+    directory = member_directory(target_root, self_id)
+    at = dataclasses.replace(target, store_path_commit_log=f"{directory}/data")
+    with_ledger = _LedgerTarget(directory)
     conversion = Conversion(source, at, with_ledger.make_log, listener, files or Files())
     return await conversion.run(partial(PlainSource, source), with_ledger.finish)
 
@@ -73,7 +74,7 @@ async def to_plain(
 ) -> Report:
     """Convert the ledger of member `self_id` to the log of a plain broker. Raises StoreError, OSError."""
     target = _settings_of(source, target_root)
-    locked = data_settings(source, f"{Layout(source).root}/dledger-{self_id}", files or Files())
+    locked = data_settings(source, member_directory(source.store_path_root_dir, self_id), files or Files())
     conversion = Conversion(locked, target, CommitLog, listener, files or Files())
     return await conversion.run(partial(LedgerSource, source, self_id), _finish_plain)
 

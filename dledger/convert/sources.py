@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from triomq.dledger.ledger import entry_format, replacing
-from triomq.dledger.ledger.data_directories import data_settings, plain_settings
+from triomq.dledger.ledger.data_directories import data_settings, member_directory, plain_settings
 from triomq.dledger.ledger.records import TERM_TOPIC, is_whole_record
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES
@@ -84,7 +84,7 @@ class LedgerSource:
     def __init__(self, settings: StoreSettings, self_id: str) -> None:
         root = Layout(settings).root
         files = ReadOnlyFiles()
-        directory = f"{root}/dledger-{self_id}"
+        directory = member_directory(root, self_id)
         data = log_directories(Layout(data_settings(settings, directory, files)))
         plain = log_directories(Layout(plain_settings(settings, directory, files)))
         self._pool = OpenFiles(files, _OPEN_FILES)

@@ -12,6 +12,11 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout, paths_in, start_offset
 
 
+def member_directory(root: str, self_id: str) -> str:
+    """Return where the ledger of a member lies below the root directory of its store."""
+    return f"{root.rstrip('/')}/dledger-{self_id}"
+
+
 def data_settings(store: StoreSettings, directory: str, files: Files) -> StoreSettings:
     """Return the settings of a store whose log is the ledger in `directory`. Raises OSError."""
     data = _data_paths(store, directory)

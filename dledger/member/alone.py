@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import trio
 
 from triomq.daemon.errors import StartError, listen_error
+from triomq.dledger.ledger.data_directories import member_directory
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.group_member import Disk, GroupMember
@@ -67,7 +68,7 @@ async def serve(options: Options, *, task_status: trio.TaskStatus[str] = trio.TA
     """Run a member until cancelled; `task_status` gets a line that says where. A leader hands over first. Raises
     StartError if it cannot start, and what ended the member."""
     files = Files()
-    directory = f"{options.store}/dledger-{options.setup.self_id}"
+    directory = member_directory(options.store, options.setup.self_id)
     files.make_lasting_directories(directory)
     lock = files.create(f"{directory}/lock", 4)
     try:

@@ -19,6 +19,7 @@ from sim.determinism import VirtualClock
 from sim.disk import Disk, DiskFiles
 from sim.network import Host, Network
 from sim.trace import Trace
+from triomq.dledger.ledger.data_directories import member_directory
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.alone import Alone
@@ -81,7 +82,7 @@ class MemberNode(DiskNode):
 
     @property
     def directory(self) -> str:
-        return f"{self.disk.directory}/store/dledger-{self.name}"
+        return member_directory(f"{self.disk.directory}/store", self.name)
 
     @property
     def is_dead(self) -> bool:
