@@ -19,7 +19,7 @@ from triomq.daemon.configuration import (
     ConfigurationLayers,
     check_namesrv_addresses,
     load_configuration,
-    warn_of_unknown_keys,
+    warn_of_keys_without_effect,
 )
 from triomq.daemon.deadline import Deadline
 from triomq.daemon.environment import Environment, read_environment
@@ -92,7 +92,7 @@ def _run(
 
 def _warn(options: CommandLine, layers: ConfigurationLayers, configuration: Configuration) -> None:
     warn_of_ignored_words(options)
-    warn_of_unknown_keys(layers)
+    warn_of_keys_without_effect(layers)
     for warning in start_warnings(configuration):
         log.warning(warning)
 

@@ -105,6 +105,7 @@ class ConfigurationLayers:
         self._values: dict[str, str] = {}
         self._sources: dict[str, str] = {}
         self._known: set[str] = set()
+        self._retired: dict[str, str] = {}
         self._expected = {*_FILE_PROPERTIES, *_FILE_PROPERTIES.values(), "rocketmq.serialize.type"}
 
     def add(self, values: Mapping[str, str], source: str) -> None:
@@ -115,7 +116,10 @@ class ConfigurationLayers:
 
     def bind(self, cls: type[_Record]) -> _Record:
         """Return the settings record of class `cls`. Raises SettingError naming file or option, key and reason."""
-        self._known.update(declaration.key for declaration in declarations(cls))
+        for declaration in declarations(cls):
+            self._known.add(declaration.key)
+            if declaration.retired:
+                self._retired[declaration.key] = declaration.meaning
         try:
             record, _ = bind(cls, self._values, source="configuration")
         except SettingError as error:
@@ -156,6 +160,10 @@ class ConfigurationLayers:
         """Return the keys of the file without effect -> the most similar declared key, or None."""
         unknown = [key for key in self.unknown_values() if key not in self._expected]
         return _guesses(unknown, self._known | self._expected)
+
+    def retired_keys(self) -> dict[str, str]:
+        """Return the keys of the layers that have had no effect since this version -> what holds instead."""
+        return {key: meaning for key, meaning in self._retired.items() if key in self._values}
 
     def unknown_properties(self) -> dict[str, str | None]:
         """Return RocketMQ's system properties without effect -> the most similar known property, or None."""
@@ -221,8 +229,10 @@ def write_text(path: Path, values: Mapping[str, str]) -> bytes:
     return java_properties.format(values).encode("ascii")
 
 
-def warn_of_unknown_keys(configuration: ConfigurationLayers) -> None:
+def warn_of_keys_without_effect(configuration: ConfigurationLayers) -> None:
     """Log a warning for each key of the file and each of RocketMQ's system properties that has no effect."""
+    for key, meaning in configuration.retired_keys().items():
+        log.warning("remove this configuration key", source=configuration.source(key), key=key, reason=meaning)
     for key, guess in configuration.unknown_keys().items():
         hint = {"did_you_mean": guess} if guess else {}
         log.warning("unknown configuration key has no effect", file=str(configuration.file), key=key, **hint)

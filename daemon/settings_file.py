@@ -27,12 +27,9 @@ class SettingsFile:
     def __init__(self, layers: ConfigurationLayers, classes: Sequence[type]) -> None:
         self._path = layers.file
         self._values: Mapping[str, str] = dict(layers.file_values)
-        self._changeable = {
-            declaration.key
-            for cls in classes
-            for declaration in declarations(cls)
-            if declaration.changeable and layers.source(declaration.key) != "command line"
-        }
+        every = [declaration for cls in classes for declaration in declarations(cls)]
+        self._changeable = {one.key for one in every if one.changeable and layers.source(one.key) != "command line"}
+        self._retired = {one.key for one in every if one.retired}
 
     async def reload(self, take: Take, present: Callable[[], Mapping[str, str]]) -> None:
         """Read the file again and pass it to `take`; `present` lists the current values. Log errors in the file."""
@@ -49,6 +46,7 @@ class SettingsFile:
         in_force = present()
         edited = {key for key, text in values.items() if text not in (self._values.get(key), in_force.get(key))}
         pending = (edited - self._changeable) | (self._values.keys() - values.keys())
+        pending -= self._retired
         if pending:
             log.warning("these keys change at the next start only", file=file, keys=",".join(sorted(pending)))
         self._values = values

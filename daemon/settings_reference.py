@@ -30,7 +30,7 @@ def explained(
 def facts(declaration: Declaration, default: str | None = None) -> Iterator[str]:
     """Yield short facts about a setting, such as "default 500", "ms" and "changeable at run time". `default` is that of
     the program, if it has one of its own."""
-    if declaration.ignored:
+    if declaration.ignored or declaration.retired:
         return
     if declaration.own:
         yield "TrioMQ only"
@@ -55,7 +55,9 @@ def _entry(declaration: Declaration, value: Any, layers: ConfigurationLayers) ->
     if source != "default":
         lines.append(f"set by {source}")
     text = "" if value is None else value_text(value)
-    return "".join(f"# {line}\n" for line in lines) + f"{declaration.shown_as}={text}\n"
+    # What is printed may become the file of the next start, in which a retired key would cause a warning.
+    entry = f"# {declaration.shown_as}" if declaration.retired else f"{declaration.shown_as}={text}"
+    return "".join(f"# {line}\n" for line in lines) + f"{entry}\n"
 
 
 def _bounds(declaration: Declaration) -> str:

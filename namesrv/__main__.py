@@ -14,7 +14,7 @@ from triomq.daemon.configuration import (
     ConfigurationLayers,
     check_namesrv_addresses,
     load_configuration,
-    warn_of_unknown_keys,
+    warn_of_keys_without_effect,
 )
 from triomq.daemon.environment import Environment, read_environment
 from triomq.daemon.errors import ExitCode, StartError
@@ -100,7 +100,7 @@ def _run(
 
 def _warn(options: CommandLine, layers: ConfigurationLayers) -> None:
     warn_of_ignored_words(options)
-    warn_of_unknown_keys(layers)
+    warn_of_keys_without_effect(layers)
 
 
 def _load(options: CommandLine, environment: Environment) -> ConfigurationLayers:

@@ -5,6 +5,8 @@
     live             broker address -> when it last registered, its data version, its HA address, its owner
     filter servers   broker address -> addresses
 
+`held_bytes` is about the memory of all that: a cost for each entry, and the sizes of its texts.
+
 An address may be under any number of names and ids; `_places` finds them without a search, `_owned` the addresses that
 registered over a connection.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from triomq.namesrv.route_limits import RouteLimits
+from triomq.namesrv.route_limits import BROKER_COST, RouteLimits, texts_bytes
 from triomq.protocol.bodies.registration import RestOfRegistration
 from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo
 from triomq.protocol.bodies.topic_config import DataVersion
@@ -80,6 +82,7 @@ class BrokerTable:
     def __init__(self, on_gone: Callable[[str], None]) -> None:
         self.is_protected = False
         self.revision = 0
+        self.held_bytes = 0
         self._on_gone = on_gone
         self._brokers: dict[str, _BrokerSet] = {}
         self._id_count = self._member_count = 0  # of all brokers, and of all clusters
@@ -219,6 +222,19 @@ class BrokerTable:
                 reason = f"{count} {what} are registered, the limit (maxBrokerAddresses)"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
 
+    def more_bytes(self, broker: BrokerKey, rest: RestOfRegistration, ha_address: str) -> int:
+        """Return by how much a registration changes `held_bytes` at most. What it replaces at other ids or addresses
+        may go as well."""
+        known = self._brokers.get(broker.name)
+        live = self._live.get(broker.address)
+        more = _entry_bytes(broker.address, ha_address, broker.origin)
+        more -= 0 if live is None else _entry_bytes(broker.address, live.ha_address, live.origin)
+        more += texts_bytes(rest.filter_servers) - texts_bytes(self._filter_servers.get(broker.address, ()))
+        more += _entry_bytes(broker.name) if known is None else 0
+        more += _entry_bytes(broker.address) if known is None or broker.id not in known.addresses else 0
+        more += _entry_bytes(broker.cluster) if known is None or broker.cluster not in known.clusters else 0
+        return more
+
     def enter(
         self,
         broker: BrokerKey,
@@ -235,9 +251,11 @@ class BrokerTable:
         if broker.name not in members:
             members.add(broker.name)
             self._member_count += 1
+            self.held_bytes += _entry_bytes(broker.cluster)
         brokers = self._brokers.get(broker.name)
         if brokers is None:
             brokers = self._brokers[broker.name] = _BrokerSet(broker.cluster)
+            self.held_bytes += _entry_bytes(broker.name)
             self.revision += 1
         brokers.clusters[broker.cluster] = None
         # A slave that became master registers the address it already had: one address has one id.
@@ -249,11 +267,13 @@ class BrokerTable:
                 self._vacate(brokers, broker.name, broker.id)
             brokers.addresses[broker.id] = broker.address
             self._id_count += 1
+            self.held_bytes += _entry_bytes(broker.address)
             self.revision += 1
         self._places.setdefault(broker.address, {})[broker.name, broker.id] = None
         self._disown(broker.address)
         version = rest.data_version if is_whole else None
         self._live[broker.address] = _LiveBroker(now, version, ha_address, owner, broker.origin)
+        self.held_bytes += _entry_bytes(broker.address, ha_address, broker.origin)
         self._owned.setdefault(id(owner), {})[broker.address] = None
         self._enter_filter_servers(broker.address, rest.filter_servers)
         return MasterAddress() if broker.id == MASTER_ID else self._master_of(brokers)
@@ -262,6 +282,7 @@ class BrokerTable:
         """Remove the address of a broker."""
         address = brokers.addresses.pop(broker_id)
         self._id_count -= 1
+        self.held_bytes -= _entry_bytes(address)
         self.revision += 1
         places = self._places.get(address)
         if places is not None:
@@ -272,14 +293,17 @@ class BrokerTable:
     def _disown(self, address: str) -> None:
         live = self._live.pop(address, None)
         if live is not None:
+            self.held_bytes -= _entry_bytes(address, live.ha_address, live.origin)
             owned = self._owned[id(live.owner)]
             del owned[address]
             if not owned:
                 del self._owned[id(live.owner)]
 
     def _enter_filter_servers(self, address: str, filter_servers: list[str]) -> None:
-        if self._filter_servers.get(address, []) != filter_servers:
+        before = self._filter_servers.get(address, [])
+        if before != filter_servers:
             self.revision += 1
+            self.held_bytes += texts_bytes(filter_servers) - texts_bytes(before)
             if filter_servers:
                 self._filter_servers[address] = filter_servers
             else:
@@ -318,17 +342,22 @@ class BrokerTable:
 
     def _forget_address(self, address: str) -> None:
         self._disown(address)
-        if self._filter_servers.pop(address, None) is not None:
-            self.revision += 1
+        self._enter_filter_servers(address, [])
 
     def _remove(self, name: str, brokers: _BrokerSet, broker_id: int) -> None:
         self._vacate(brokers, name, broker_id)
         if brokers.addresses:
             return
         del self._brokers[name]
+        self.held_bytes -= _entry_bytes(name)
         for cluster in brokers.clusters:
             self._clusters[cluster].discard(name)
             self._member_count -= 1
+            self.held_bytes -= _entry_bytes(cluster)
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
         self._on_gone(name)
+
+
+def _entry_bytes(*texts: str) -> int:
+    return BROKER_COST + texts_bytes(texts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triomq.daemon.configuration import ConfigurationLayers
-from triomq.protocol.settings import setting
+from triomq.protocol.settings import retired_setting, setting
 from triomq.remoting.config import ServerSettings
 
 DEFAULT_PORT = 9876
@@ -38,31 +38,32 @@ class NamesrvSettings:
     )
     namesrv_addr: str | None = setting("namesrvAddr", None, meaning="NameServers that clusterTest asks")
     max_topics: int = setting(
-        "maxTopics", 500_000, meaning="topics above this are refused", minimum=1, changeable=True, own=True
-    )
-    max_routes: int = setting(
-        "maxRoutes",
-        2_000_000,
-        meaning="pairs of a topic and a broker name; a registration that brings more is refused",
+        "maxTopics",
+        500_000,
+        meaning="topics above this are refused, because the list of all of them is made at once and sent whole",
         minimum=1,
         changeable=True,
         own=True,
+    )
+    max_routes: str = retired_setting(
+        "maxRoutes", instead="pairs of a topic and a broker name are bounded by half of maxRequestBytes"
     )
     max_broker_addresses: int = setting(
-        "maxBrokerAddresses", 20_000, meaning="brokers above this are refused", minimum=1, changeable=True, own=True
-    )
-    max_kv_entries: int = setting(
-        "maxKvEntries",
-        100_000,
-        meaning="key-value entries above this are refused",
+        "maxBrokerAddresses",
+        20_000,
+        meaning="brokers above this are refused, because the list of all of them is made at once and sent whole",
         minimum=1,
         changeable=True,
         own=True,
+    )
+    max_kv_entries: str = retired_setting(
+        "maxKvEntries", instead="key-value entries are bounded by maxKvBytes and half of maxRequestBytes"
     )
     max_kv_bytes: int = setting(
         "maxKvBytes",
         8 * 1024**2,
-        meaning="bytes of all key-value entries; more are refused",
+        meaning="bytes of all key-value entries as JSON; more are refused, because registrations receive a namespace "
+        "whole and the file is written whole",
         minimum=1,
         changeable=True,
         own=True,

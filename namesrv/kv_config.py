@@ -11,6 +11,9 @@ The changes of one write enter the next table (`_next`) in steps, and so do the 
 
 Any code on the event loop may read it. Only `put` and `delete` change it; one of them at a time writes, for all, in a
 worker thread, which receives bytes and a path, nothing else.
+
+The bytes of all namespaces and entries as JSON have a limit: a registration's response and the file have them as they
+are. A namespace counts from its first entry on, and as long as the file has it, with or without entries.
 """
 
 from __future__ import annotations
@@ -38,9 +41,11 @@ MAX_VALUE_LENGTH = 65_536
 """Characters of a namespace or key, and of a value. Every broker receives a whole namespace at each registration."""
 MAX_TABLE_BYTES = 8 * 1024**2
 
-ENTRY_COST = 300
-TEXT_COST = 4
-"""About the memory of an entry, and of each byte of its texts: characters may take four bytes."""
+ENTRY_COST = 400
+NAMESPACE_COST = 600
+TEXT_COST = 5
+"""About the memory of an entry, of a namespace, and of each byte that they have as JSON: a character may take four for
+one, and the text itself is kept."""
 
 BLOCK_BYTES = 256 * 1024
 """Texts of entries are joined to blocks of about this size, so that the thread has few of them to write."""
@@ -73,17 +78,15 @@ class KvConfig:
         self,
         path: Path | None,
         *,
-        max_entries: int = 100_000,
         max_table_bytes: int = MAX_TABLE_BYTES,
         account: TableAccount | None = None,
     ) -> None:
         self.path = path
-        self.max_entries = max_entries
         self.max_table_bytes = max_table_bytes
         self._account = account if account is not None else TableMemory().account("key-value entries")
         self._table: _Table = {}
         self._next: _Table = {}
-        self._entry_count = self._text_bytes = 0  # of the next file
+        self._entry_count = self._text_bytes = 0  # of the next file, as JSON
         self._waiting: list[_Change] = []
         self._writing = trio.Lock()
 
@@ -207,23 +210,20 @@ class KvConfig:
                 return False
             self._remove(namespace, key)
             return True
+        change.entry = _entry(key, value)
+        change.is_first_of_namespace = namespace not in self._next
         try:
-            self._check_room(namespace, key, value, change.before)
+            self._check_room(change)
         except RequestRefused as refusal:
             change.refusal = refusal
             return False
-        change.is_first_of_namespace = namespace not in self._next
-        change.entry = _entry(key, value)
         self._set(namespace, key, change.entry)
         return True
 
-    def _check_room(self, namespace: str, key: str, value: str, before: str | None) -> None:
+    def _check_room(self, change: _Change) -> None:
         """Refuse an entry that makes a full table larger. One that makes it smaller is welcome."""
-        if before is None and self._entry_count >= self.max_entries:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"there are {self.max_entries} entries, the limit (maxKvEntries)"
-            )
-        more = _size(namespace, key, value) - (_size(namespace, key, before) if before is not None else 0)
+        more = _size(change.entry) - _size(change.entry_before)
+        more += _name_size(change.namespace) if change.is_first_of_namespace else 0
         if more > 0 and more + self._text_bytes > self.max_table_bytes:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -231,7 +231,8 @@ class KvConfig:
             )
         if more > 0:
             self._count()
-            self._account.check(ENTRY_COST + TEXT_COST * more, f"key {key[:200]!r}")
+            cost = ENTRY_COST + TEXT_COST * more + (NAMESPACE_COST if change.is_first_of_namespace else 0)
+            self._account.check(cost, f"key {change.key[:200]!r}")
 
     def _undo(self, change: _Change) -> None:
         if change.entry_before is not None:
@@ -240,6 +241,7 @@ class KvConfig:
         self._remove(change.namespace, change.key)
         if change.is_first_of_namespace:
             del self._next[change.namespace]
+            self._text_bytes -= _name_size(change.namespace)
 
     def _show(self, change: _Change) -> None:
         entries = self._table.setdefault(change.namespace, {})
@@ -251,14 +253,22 @@ class KvConfig:
     def _set(self, namespace: str, key: str, entry: _Entry) -> None:
         if key in self._next.get(namespace, {}):
             self._remove(namespace, key, is_replaced=True)
-        self._next.setdefault(namespace, {})[key] = entry
+        self._name(namespace)[key] = entry
         self._entry_count += 1
-        self._text_bytes += _size(namespace, key, entry[0])
+        self._text_bytes += _size(entry)
+
+    def _name(self, namespace: str) -> dict[str, _Entry]:
+        """Return the entries of a namespace, which there is then."""
+        entries = self._next.get(namespace)
+        if entries is None:
+            entries = self._next[namespace] = {}
+            self._text_bytes += _name_size(namespace)
+        return entries
 
     def _remove(self, namespace: str, key: str, *, is_replaced: bool = False) -> None:
         entries = self._next[namespace]
         self._entry_count -= 1
-        self._text_bytes -= _size(namespace, key, entries[key][0])
+        self._text_bytes -= _size(entries[key])
         if not is_replaced:  # its place in the file stays
             del entries[key]
 
@@ -287,22 +297,27 @@ class KvConfig:
 
     def _load_table(self, table: dict[str, dict[str, str]]) -> None:
         for namespace, values in table.items():
-            self._next[namespace] = {}
+            self._name(namespace)
             for key, value in values.items():
                 self._set(namespace, key, _entry(key, value))
         self._table = {namespace: entries.copy() for namespace, entries in self._next.items()}
         self._count()
 
     def _count(self) -> None:
-        self._account.set(ENTRY_COST * self._entry_count + TEXT_COST * self._text_bytes)
+        names = NAMESPACE_COST * len(self._next)
+        self._account.set(names + ENTRY_COST * self._entry_count + TEXT_COST * self._text_bytes)
 
 
 def _entry(key: str, value: str) -> _Entry:
     return value, f"{quote(key)}:{quote(value)}".encode("utf-8", "replace")
 
 
-def _size(namespace: str, key: str, value: str) -> int:
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in (namespace, key, value))
+def _size(entry: _Entry | None) -> int:
+    return len(entry[1]) if entry is not None else 0
+
+
+def _name_size(namespace: str) -> int:
+    return len(quote(namespace).encode("utf-8", "replace"))
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:

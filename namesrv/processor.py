@@ -131,8 +131,7 @@ class NamesrvProcessor:
         """Apply the configuration's current limits to the tables."""
         settings = self._config.namesrv
         self._routes.is_protected = settings.protect_routes
-        self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses, settings.max_routes)
-        self._kv_config.max_entries = settings.max_kv_entries
+        self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses)
         self._kv_config.max_table_bytes = settings.max_kv_bytes
 
     # Brokers.

@@ -31,7 +31,7 @@ from itertools import islice
 from typing import TypeVar
 
 from triomq.namesrv.brokers import SILENT_SECONDS, BrokerKey, BrokerTable, MasterAddress
-from triomq.namesrv.route_limits import BROKER_COST, ROUTE_COST, TOPIC_COST, RouteLimits
+from triomq.namesrv.route_limits import ROUTE_COST, TOPIC_COST, RouteLimits
 from triomq.namesrv.topic_tables import STEP_TOPICS, Incoming, TopicTables, route_memory
 from triomq.protocol import permission
 from triomq.protocol.bodies.base import replace
@@ -127,7 +127,7 @@ class RouteTable:
             attempt += 1
             incoming = Incoming(self.topics_of, broker.name)
             try:
-                steps = self._reading(broker, incoming, read)
+                steps = self._reading(broker, incoming, read, ha_address)
                 if attempt < MOST_ATTEMPTS:
                     rest, takes_topics = yield from steps
                 else:
@@ -144,7 +144,7 @@ class RouteTable:
                 self._count()
 
     def _reading(
-        self, broker: BrokerKey, incoming: Incoming, read: Callable[[], Parts]
+        self, broker: BrokerKey, incoming: Incoming, read: Callable[[], Parts], ha_address: str
     ) -> Generator[None, None, tuple[RestOfRegistration, bool]]:
         """Read a registration and prepare the change. Return it without its topics, and whether they count."""
         parts = read()
@@ -169,7 +169,8 @@ class RouteTable:
             incoming.new_routes = incoming.new_topics = incoming.new_bytes = 0
         incoming.reserve(0)
         self.brokers.check_limits(broker, self.limits)
-        self._check_room(broker, incoming)
+        # Kept until the end: what is prepared counts as it is listed, and others are checked meanwhile.
+        incoming.reserve(self._check_room(broker, rest, ha_address, incoming))
         for _ in incoming.prepare():
             self._count()
             yield
@@ -307,24 +308,20 @@ class RouteTable:
         brokers = self.brokers
         return {"topics": self.topics_of.topic_count, "broker_names": brokers.name_count, "brokers": brokers.live_count}
 
-    def _check_room(self, broker: BrokerKey, incoming: Incoming) -> None:
-        """Refuse a registration that would exceed a limit of topics or routes, or the memory."""
-        routes = self.route_count + incoming.new_routes
-        if incoming.new_routes and routes > self.limits.route_count:
-            reason = f"there would be {routes} routes, the limit (maxRoutes) is {self.limits.route_count}"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+    def _check_room(self, broker: BrokerKey, rest: RestOfRegistration, ha_address: str, incoming: Incoming) -> int:
+        """Return the bytes that a registration adds. Refuse one that would exceed the limit of topics or the memory."""
         topics = self.topics_of.topic_count + incoming.new_topics
         if incoming.new_topics and topics > self.limits.topic_count:
             reason = f"there would be {topics} topics, the limit (maxTopics) is {self.limits.topic_count}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         more = TOPIC_COST * incoming.new_topics + ROUTE_COST * incoming.new_routes + incoming.new_bytes
-        more += 0 if self.brokers.is_live(broker.address) else 2 * BROKER_COST
-        if more:
+        more += self.brokers.more_bytes(broker, rest, ha_address)
+        if more > 0:
             self._account.check(more, f"registration of broker {broker.name} with {incoming.count} topics")
+        return max(more, 0)
 
     def _count(self) -> None:
-        brokers = self.brokers
-        self._account.set(route_memory(self.topics_of) + BROKER_COST * (brokers.name_count + brokers.live_count))
+        self._account.set(route_memory(self.topics_of) + self.brokers.held_bytes)
 
     def _queue_data(self, name: str, topic: str) -> QueueData:
         queues = self.topics_of.tables[name].topics[topic]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from triomq.namesrv.route_limits import ROUTE_COST, TOPIC_COST
+from triomq.namesrv.route_limits import ROUTE_COST, TOPIC_COST, texts_bytes
 from triomq.protocol.bodies.registration import TopicQueues, Topics
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
@@ -136,7 +136,7 @@ class TopicTables:
             listed = listing.get(topic)
             if listed is None:
                 listing[topic] = name
-                self.name_bytes += sys.getsizeof(topic)
+                self.name_bytes += texts_bytes((topic,))
             elif isinstance(listed, str):
                 if listed == name:
                     continue
@@ -162,7 +162,7 @@ class TopicTables:
         listed = self._listing.get(topic)
         if listed == name:
             del self._listing[topic]
-            self.name_bytes -= sys.getsizeof(topic)
+            self.name_bytes -= texts_bytes((topic,))
         elif isinstance(listed, dict) and name in listed:
             del listed[name]
             if len(listed) == 1:
@@ -225,10 +225,10 @@ class Incoming:
         unlisted = self._tables.unlisted(new)
         self.new_routes += len(new)
         self.new_topics += len(unlisted)
-        self.new_bytes += sum(map(sys.getsizeof, unlisted))
+        self.new_bytes += texts_bytes(unlisted)
         share = self._shared.setdefault
         changes.update(zip(map(sys.intern, fresh), map(share, fresh.values(), fresh.values()), strict=True))
-        self.reserve(self._reserved + ROUTE_COST * len(fresh) + sum(map(sys.getsizeof, fresh)))
+        self.reserve(self._reserved + ROUTE_COST * len(fresh) + texts_bytes(fresh))
 
     def reserve(self, count: int) -> None:
         """Take this number of bytes of the memory of tables, until they are entered. Raises MemoryShort."""

@@ -46,7 +46,8 @@ class Declaration:
 
     `shown_as` is the key in listings, which differs from `key` if RocketMQ names the field unlike its setter. If
     `is_computed`, a function computes the default from the environment and `default` is None. `own`: a key of TrioMQ;
-    `ignored`: a key of RocketMQ that is accepted without effect.
+    `ignored`: a key of RocketMQ that is accepted without effect; `retired`: a key of TrioMQ that had an effect in the
+    version before.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Declaration:
     changeable: bool
     own: bool
     ignored: bool
+    retired: bool
 
     @property
     def unit(self) -> str:
@@ -82,12 +84,13 @@ def setting(
     shown_as: str | None = None,
     own: bool = False,
     ignored: bool = False,
+    retired: bool = False,
 ) -> Any:
     """Return a dataclass field for RocketMQ's `key`.
 
     A callable default is called for each record that is created without a value. The option -m lists `important`
     keys. `minimum` and `maximum` are inclusive. An update request may change a `changeable` setting while the daemon
-    runs. `own` keys are TrioMQ's; `ignored` ones are RocketMQ's, accepted without effect.
+    runs. `own` keys are TrioMQ's; `ignored` ones are RocketMQ's, accepted without effect. See `retired_setting`.
     """
     metadata = {
         _METADATA: {
@@ -100,11 +103,21 @@ def setting(
             "changeable": changeable,
             "own": own,
             "ignored": ignored,
+            "retired": retired,
         }
     }
     if callable(default) and not isinstance(default, Enum):
         return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def retired_setting(key: str, *, instead: str) -> Any:
+    """Return a field of type `str` for a key of TrioMQ that has had no effect since this version.
+
+    Whatever value a file gives it is accepted and not looked at. Listings leave it out, a daemon that finds it in its
+    configuration logs one warning, and `--explain` says `instead`: what holds now. The next version removes the field.
+    """
+    return setting(key, "", meaning=f"no effect any more: {instead}", own=True, retired=True)
 
 
 def declarations(cls: Any) -> tuple[Declaration, ...]:
@@ -144,8 +157,9 @@ def bind(cls: type[_Record], values: Mapping[str, str], *, source: str) -> tuple
     used: set[str] = set()
     for declaration in declarations(cls):
         if declaration.key in values:
-            fields[declaration.name] = _parse(declaration, values[declaration.key], source)
             used.add(declaration.key)
+            if not declaration.retired:
+                fields[declaration.name] = _parse(declaration, values[declaration.key], source)
     return cls(**fields), used
 
 
@@ -154,7 +168,7 @@ def to_text(record: Any, *, important_only: bool = False, null: str | None = Non
     texts: dict[str, str] = {}
     for declaration in declarations(type(record)):
         value = getattr(record, declaration.name)
-        if important_only and not declaration.important:
+        if declaration.retired or (important_only and not declaration.important):
             continue
         if value is not None:
             texts[declaration.shown_as] = value_text(value)
@@ -167,7 +181,8 @@ def changed(record: _Record, values: Mapping[str, str], *, source: str = "update
     """Return the record with `values` applied, or the same object if nothing differs.
 
     A value equal to the current one is always accepted, so that a client can send back a whole listing. Raise
-    SettingError for a bad value and for a key that must not change while the daemon runs. Ignore keys of other records.
+    SettingError for a bad value and for a key that must not change while the daemon runs. Ignore keys of other records,
+    and retired ones.
     """
     differing: dict[str, Any] = {}
     for declaration, text in _given(type(record), values):
@@ -182,6 +197,8 @@ def changed(record: _Record, values: Mapping[str, str], *, source: str = "update
 
 def _given(cls: type, values: Mapping[str, str]) -> Iterator[tuple[Declaration, str]]:
     for declaration in declarations(cls):
+        if declaration.retired:
+            continue
         for key in dict.fromkeys((declaration.key, declaration.shown_as)):
             if key in values:
                 yield declaration, values[key]

@@ -634,7 +634,7 @@ CONSTANTS: tuple[Constant, ...] = (
         "MAX_TABLE_BYTES",
         "bytes of the key-value table",
         "refused",
-        _KV + "test_the_table_is_bounded",
+        _KV + "test_the_entries_have_a_size_in_all",
         "maxKvBytes",
         clients="far beyond 100 bytes for each of ten thousand ordered topics",
     ),
@@ -770,24 +770,10 @@ SETTINGS: tuple[SettingBound, ...] = (
         clients="far beyond the 110,000 topics that a broker registers in one frame",
     ),
     SettingBound(
-        "maxRoutes",
-        "pairs of a topic and a broker at a NameServer",
-        "the registration is refused as a whole",
-        "tests/namesrv/test_namesrv_routes.py::test_routes_are_bounded_whatever_topics_and_brokers_they_are_of",
-        clients="far beyond ten thousand topics on each of a hundred brokers",
-    ),
-    SettingBound(
         "maxBrokerAddresses",
         "brokers, names of brokers and clusters at a NameServer",
         "the registration is refused as a whole",
         "tests/namesrv/test_namesrv_routes.py::test_a_registration_beyond_a_limit_changes_nothing",
         clients="far beyond the hundreds of brokers of the largest clusters",
-    ),
-    SettingBound(
-        "maxKvEntries",
-        "key-value entries at a NameServer",
-        "refused",
-        _KV + "test_the_table_is_bounded",
-        clients="far beyond one for each of ten thousand ordered topics",
     ),
 )

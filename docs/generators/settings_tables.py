@@ -129,7 +129,9 @@ def differences() -> str:
                 ours = _code(_default_text(one, record, "broker"))
                 other_default.append(f"`{one.key}` ({ours}, RocketMQ {_code(theirs)})")
     refused = [f"`{key}={value}`: {reason}" for key, value, reason in refused_values()]
-    own += [one.key for one in declarations(NamesrvSettings) if one.key not in ROCKETMQ_NAMESRV_KEYS]
+    own += [
+        one.key for one in declarations(NamesrvSettings) if one.key not in ROCKETMQ_NAMESRV_KEYS and not one.retired
+    ]
     moved = [key for key in own if key in property_keys() and key != "namesrvAddr"]
     own = [key for key in own if key not in moved]
     lines = [
@@ -165,6 +167,8 @@ def _meaning(one: Declaration, record: type) -> str:
     if one.ignored:
         why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
         return f"*Accepted and ignored:* {why}" if why else "*Accepted and ignored.*"
+    if one.retired:
+        return f"*Retired, accepted with a warning:* {text.removeprefix('no effect any more: ')}"
     if bounds := _bounds(one):
         text += f" ({bounds})"
     if one.shown_as in apache:

@@ -4,10 +4,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from triomq.daemon.configuration import check_namesrv_addresses, load_configuration, read_file, warn_of_unknown_keys
+from triomq.daemon.configuration import (
+    check_namesrv_addresses,
+    load_configuration,
+    read_file,
+    warn_of_keys_without_effect,
+)
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import ExitCode, StartError
-from triomq.protocol.settings import SettingError, setting
+from triomq.protocol.settings import SettingError, retired_setting, setting
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def test_unknown_system_properties_are_reported_with_the_likely_meaning() -> Non
         "rocketmq.nothing.like.it": None,
     }
     with capture_logs() as logs:
-        warn_of_unknown_keys(loaded)
+        warn_of_keys_without_effect(loaded)
     assert [line["property"] for line in logs] == list(loaded.unknown_properties())
     assert logs[0]["source"] == "JAVA_OPT_EXT"
 
@@ -161,6 +166,25 @@ def test_unknown_keys_of_the_file_with_the_likely_meaning(tmp_path: Path) -> Non
     loaded.bind(ExampleServer)
     assert loaded.unknown_keys() == {"brokerID": "brokerId", "listenport": "listenPort", "somethingElse": None}
     assert loaded.get("rocketmq.namesrv.domain") == "ns.example"
+
+
+@dataclass(frozen=True)
+class ExampleRetired:
+    ceiling: str = retired_setting("ceiling", instead="the memory of all tables bounds it")
+    other: str = retired_setting("other", instead="nothing")
+
+
+def test_a_retired_key_of_the_file_costs_one_warning_that_says_what_holds_instead(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    file.write_text("ceiling=whatever\n")
+    loaded = load_configuration(read_environment({}), file=file)
+    assert loaded.bind(ExampleRetired) == ExampleRetired()
+    with capture_logs() as logs:
+        warn_of_keys_without_effect(loaded)
+    (line,) = logs
+    assert (line["log_level"], line["key"], line["source"]) == ("warning", "ceiling", str(file))
+    assert line["reason"] == "no effect any more: the memory of all tables bounds it"
+    assert loaded.unknown_values() == {}
 
 
 def test_keys_that_parts_read_by_themselves_are_listed_without_a_warning(tmp_path: Path) -> None:

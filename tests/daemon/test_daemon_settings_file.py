@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from triomq.daemon.configuration import load_configuration
 from triomq.daemon.environment import read_environment
 from triomq.daemon.settings_file import SettingsFile
-from triomq.protocol.settings import changed, setting, to_text
+from triomq.protocol.settings import changed, retired_setting, setting, to_text
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Example:
     name: str = setting("name", "a", meaning="name")
     limit: int = setting("limit", 10, meaning="limit", minimum=1, changeable=True)
     address: str = setting("address", "", meaning="address", changeable=True)
+    ceiling: str = retired_setting("ceiling", instead="the limit bounds it")
 
 
 class Daemon:
@@ -91,3 +92,9 @@ async def test_without_a_file_there_is_nothing_to_reload() -> None:
     with capture_logs() as logs:
         await SettingsFile(layers, [Example]).reload(lambda _: frozenset("x"), dict)
     assert [line["event"] for line in logs] == ["no configuration file to reload"]
+
+
+async def test_a_retired_setting_does_not_wait_for_the_next_start(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, "limit=5\nceiling=1\n")
+    assert [line["log_level"] for line in await daemon.reload("limit=5\nceiling=2\n")] == ["info"]
+    assert [line["log_level"] for line in await daemon.reload("limit=5\n")] == ["info"]

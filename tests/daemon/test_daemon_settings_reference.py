@@ -14,7 +14,7 @@ from triomq.daemon.environment import read_environment
 from triomq.daemon.settings_reference import explained, facts
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol import java_properties
-from triomq.protocol.settings import declarations, setting, to_text
+from triomq.protocol.settings import declarations, retired_setting, setting, to_text
 
 
 class Flush(enum.Enum):
@@ -32,6 +32,7 @@ class Example:
     is_warm: bool = setting("warm", False, meaning="touch pages")
     threads: int = setting("threads", 4, meaning="accepted for compatibility", minimum=1, ignored=True)
     quota: str = setting("quota", "", meaning="what one may use", own=True)
+    ceiling: str = retired_setting("ceiling", instead="the quota bounds it")
 
 
 def test_the_facts_of_each_setting() -> None:
@@ -44,6 +45,7 @@ def test_the_facts_of_each_setting() -> None:
         "warm": ["default false", "true or false", "needs a restart"],
         "threads": [],
         "quota": ["TrioMQ only", "needs a restart"],
+        "ceiling": [],
     }
 
 
@@ -56,7 +58,8 @@ def test_the_default_of_the_program_wins_and_the_source_is_named(tmp_path: Path)
     assert f"# of the disk\n# default 75; %; from 10 to 95; needs a restart\n# set by {file}\nlevel=80\n" in text
     important = explained([layers.bind(Example)], layers, important_only=True)
     own = explained([layers.bind(Example)], layers, own_only=True)
-    assert own == "# what one may use\n# TrioMQ only; needs a restart\nquota=\n"
+    retired = "# no effect any more: the quota bounds it\n# ceiling\n"
+    assert own == f"# what one may use\n# TrioMQ only; needs a restart\nquota=\n\n{retired}"
     assert important == "# name\n# default computed at the start; needs a restart\nbrokerName=this-host\n"
 
 

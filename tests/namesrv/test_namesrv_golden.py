@@ -82,8 +82,6 @@ TRIOMQ_KEYS = {
     "metricsPort",
     "maxBrokerAddresses",
     "maxKvBytes",
-    "maxKvEntries",
-    "maxRoutes",
     "maxTopics",
     "protectRoutes",
     "serverMaxConnections",

@@ -102,16 +102,6 @@ async def test_a_change_that_cannot_be_written_did_not_happen(tmp_path: Path) ->
     assert config.get("N", "a") is None
 
 
-async def test_the_table_is_bounded() -> None:
-    config = KvConfig(None, max_entries=2)
-    await config.put("N", "a", "1")
-    await config.put("M", "a", "1")
-    with pytest.raises(RequestRefused, match="limit"):
-        await config.put("M", "b", "1")
-    await config.put("M", "a", "2")
-    assert config.items() == [("N", "a", "1"), ("M", "a", "2")]
-
-
 @pytest.mark.parametrize(
     ("namespace", "key", "value", "what"),
     [("n" * 1025, "k", "v", "namespace"), ("N", "k" * 1025, "v", "key"), ("N", "k", "v" * 65_537, "value")],
@@ -124,15 +114,39 @@ async def test_a_text_that_is_too_long_is_refused(namespace: str, key: str, valu
 
 
 async def test_the_entries_have_a_size_in_all() -> None:
-    config = KvConfig(None, max_table_bytes=10)
+    config = KvConfig(None, max_table_bytes=len('"N""k":"12345678"'))
     await config.put("N", "k", "12345678")
     with pytest.raises(RequestRefused, match="maxKvBytes"):
         await config.put("N", "l", "")
+    with pytest.raises(RequestRefused, match="maxKvBytes"):
+        await config.put("M", "", "")
     config.max_table_bytes = 5
     await config.put("N", "k", "123456")
     with pytest.raises(RequestRefused, match="maxKvBytes"):
         await config.put("N", "k", "1234567")
     assert config.items() == [("N", "k", "123456")]
+
+
+@pytest.mark.parametrize("text", ["\x01", '"', "ä", "\N{GRINNING FACE}", ""])
+async def test_the_size_is_that_of_the_response_however_many_entries_and_escapes_it_has(text: str) -> None:
+    limit = 20_000
+    config = KvConfig(None, max_table_bytes=limit)
+    with pytest.raises(RequestRefused, match="maxKvBytes"):
+        for number in range(limit):
+            await config.put("N", str(number), text * 100)
+    body = config.encoded("N")
+    assert body is not None
+    commas = len(config.items()) + len(b'{"table":{}}')
+    assert limit * 0.9 < len(body) < limit + commas
+
+
+async def test_namespaces_that_lost_their_entries_count_because_the_file_has_them() -> None:
+    config = KvConfig(None, max_table_bytes=2000)
+    with pytest.raises(RequestRefused, match="maxKvBytes"):
+        for number in range(2000):
+            await config.put(f"namespace-{number}", "k", "")
+            await config.delete(f"namespace-{number}", "k")
+    assert config.items() == []
 
 
 async def test_changes_that_arrive_during_a_write_share_the_next_one(
@@ -156,7 +170,7 @@ async def test_changes_that_arrive_during_a_write_share_the_next_one(
 async def test_changes_of_one_write_follow_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
-    config = KvConfig(tmp_path / "kvConfig.json", max_entries=2)
+    config = KvConfig(tmp_path / "kvConfig.json", max_table_bytes=len('"N""first":"0""a":"2"'))
     writes = Writes(monkeypatch)
     before: dict[str, str | None] = {}
 
@@ -216,7 +230,7 @@ async def test_a_refused_change_is_freed_without_a_garbage_collection(tmp_path: 
     gc.collect()
     gc.disable()
     try:
-        for config in (KvConfig(None, max_entries=0), KvConfig(tmp_path / "file" / "kvConfig.json")):
+        for config in (KvConfig(None, max_table_bytes=0), KvConfig(tmp_path / "file" / "kvConfig.json")):
             with suppress(RequestRefused):
                 await config.put("N", "k", "v")
         left = sum(isinstance(each, kv_config._Change) for each in gc.get_objects())

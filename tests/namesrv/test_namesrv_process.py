@@ -72,6 +72,18 @@ def test_a_hangup_reopens_the_log_and_takes_the_edited_file(tmp_path: Path) -> N
     assert "changed=maxTopics" in log.read_text()
 
 
+def test_a_retired_key_is_accepted_with_one_warning_at_the_start(tmp_path: Path) -> None:
+    process = start(tmp_path, "-c", config(tmp_path, "listenPort=0\nmaxRoutes=many\n"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == BOOT_LINE
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    (warning,) = err.splitlines()
+    assert "key=maxRoutes" in warning
+    assert "bounded by half of maxRequestBytes" in warning
+
+
 def test_serialize_type_of_the_boot_line(tmp_path: Path) -> None:
     process = start(tmp_path, "-c", config(tmp_path, "listenPort=0\n"), JAVA_OPT="-Drocketmq.serialize.type=ROCKETMQ")
     assert process.stdout is not None

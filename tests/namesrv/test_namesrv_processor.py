@@ -538,7 +538,7 @@ async def test_nobody_writes_configuration_unless_everybody_may(nursery: trio.Nu
 async def test_limits_can_be_changed_while_running(nursery: trio.Nursery) -> None:
     namesrv = writable(nursery)
     await namesrv.register("T")
-    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"maxTopics=2\nmaxKvEntries=1")).code == SUCCESS
+    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"maxTopics=2\nmaxKvBytes=13")).code == SUCCESS
     assert (await namesrv.register("T", "U", version=2)).code == SUCCESS
     answer = await namesrv.register("T", "U", "V", version=3)
     assert (answer.code, answer.remark) == (ERROR, "there would be 3 topics, the limit (maxTopics) is 2")

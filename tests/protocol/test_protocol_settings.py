@@ -3,7 +3,7 @@ from enum import Enum
 
 import pytest
 
-from triomq.protocol.settings import SettingError, bind, changed, declarations, setting, to_text
+from triomq.protocol.settings import SettingError, bind, changed, declarations, retired_setting, setting, to_text
 
 
 class Role(Enum):
@@ -111,6 +111,20 @@ def test_changes_while_running() -> None:
 def test_a_whole_listing_may_be_sent_back() -> None:
     settings = ExampleSettings(address="a:1")
     assert changed(settings, to_text(settings)) is settings
+
+
+@dataclass(frozen=True)
+class WithRetired:
+    limit: int = setting("limit", 1, meaning="limit", changeable=True)
+    ceiling: str = retired_setting("ceiling", instead="the limit bounds it")
+
+
+def test_a_retired_key_takes_any_value_and_has_no_effect() -> None:
+    record, used = bind(WithRetired, {"limit": "2", "ceiling": "x" * 70_000}, source="a.conf")
+    assert (record, used) == (WithRetired(2), {"limit", "ceiling"})
+    assert to_text(record) == {"limit": "2"}
+    assert changed(record, {"ceiling": "7"}) is record
+    assert changed(record, {"ceiling": "7", "limit": "3"}) == WithRetired(3)
 
 
 def test_what_may_not_change_is_refused() -> None:
