@@ -161,11 +161,15 @@ class Group:
         finally:
             ledger.close()
 
-    def data_of(self, member: str) -> bytes:
-        """Return all bytes of a stopped member's entries."""
+    def data_until(self, member: str, last: int) -> bytes:
+        """Return all bytes of a stopped member's entries up to the one whose record is at a physical offset, with it."""
         with self.ledger(member) as ledger:
             data = b"".join(file.read(0, file.size_bytes) for file in ledger.data.files)
-            return data[: ledger.end_pos - ledger.data.first_start]
+            at = last - ledger.data.first_start
+            end = at + int.from_bytes(data[at : at + 4], "big")
+            held = ledger.end_pos - ledger.data.first_start
+            assert end <= held, f"{member} has {held} of {end} bytes"
+            return data[:end]
 
     def has_record(self, member: str, position: int, body: bytes) -> bool:
         """Return whether the files of a member, which may run, have a record with this body at a physical offset."""
@@ -333,8 +337,11 @@ async def check_promises(group: Group, load: Load) -> None:
 
 
 async def check_equal(group: Group) -> None:
-    """Send once more, wait until each member has it, and compare the ledgers that the members leave when all are killed
-    at once: they are equal to the byte."""
+    """Send once more, wait until each member has it, kill all, and compare the ledgers that they leave: up to this last
+    message they are equal to the byte.
+
+    What lies behind it is not compared. While one member after the other is killed, or stands still on a busy machine,
+    another one may be elected and begin its term with an entry of its own, which nobody else has yet."""
     body = b"the last one"
     async with Producer("group-last", name_server=group.name_server) as producer:
         result = await producer.send(Message(TOPIC, body), timeout_seconds=30)
@@ -345,9 +352,9 @@ async def check_equal(group: Group) -> None:
     for member in group.running:
         group.kill(member)
     first, *others = group.kinds
-    data = group.data_of(first)
+    data = group.data_until(first, position)
     for member in others:
-        found = group.data_of(member)
+        found = group.data_until(member, position)
         assert found == data, f"{member} has {len(found)} bytes and {first} {len(data)}, or they differ"
 
 
