@@ -7,8 +7,8 @@
 
     sends      a group of three: messages a second, 99th percentile, messages for each CPU second of all members
     failover   seconds from the last acknowledged send to the next, as the leader is killed and as it is stopped, while
-               one client sends to whoever leads; `fast` says the same with dLegerFastElection, which is ours alone
-    catch-up   a member that comes back empty while the others go on: its megabytes a second, and the leader's 99th
+               one client sends to the leader; `fast` says the same with dLegerFastElection, which is ours alone
+    catch-up   a member that comes back empty beside producers: its megabytes a second, and the leader's 99th
                percentile meanwhile beside that of the two members alone
     one        a group of one beside a plain broker
 
@@ -172,7 +172,7 @@ def measure_sends(side: Side, arguments: argparse.Namespace, members: int = 3) -
 
 
 class Sending:
-    """One client that sends one message after the other to whoever leads. `longest` is the longest time between two
+    """One client that sends one message after the other to the leader. `longest` is the longest time between two
     acknowledgements since it was set to 0."""
 
     def __init__(self, group: Group) -> None:

@@ -31,12 +31,13 @@ SUFFIX = "_reference"
 _PROTOCOL = __name__.rpartition(".")[0]
 
 
-def accelerated(reference: F) -> F:
+def accelerated(reference: F, package: str | None = None) -> F:
     """Return the C function of the same name (without "_reference"), or `reference` if the extension is not built.
 
-    The function comes from the `_speedups` module of the package that `reference` belongs to (such as `triomq.store`).
+    The function comes from the `_speedups` module of a package, by default of that to which `reference` belongs (such
+    as `triomq.store`).
     """
-    module = load(".".join(reference.__module__.split(".")[:2]))
+    module = load(package or ".".join(reference.__module__.split(".")[:2]))
     found: F = getattr(module, reference.__name__.removesuffix(SUFFIX), reference)
     return found
 

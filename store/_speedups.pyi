@@ -12,6 +12,12 @@ SLOT_BYTES: int
 ENTRY_BYTES: int
 PAGE_BYTES: int
 HEAD_BYTES: int
+LEDGER_HEADER_BYTES: int
+LEDGER_UNIT_BYTES: int
+LEDGER_BLANK_BYTES: int
+LONGEST_LEDGER_ENTRY_BYTES: int
+LEDGER_MAGIC: int
+RECORD_OFFSET_AT: int
 MAX_NAMES: int
 MAX_STACK: int
 
@@ -47,3 +53,4 @@ def pass_records(
     conditions: bytes,
     /,
 ) -> tuple[int, bool]: ...
+def entries_of(records: bytes, at: int, index: int, term: int, pos: int, room: int, /) -> tuple[bytes, bytes, int]: ...

@@ -181,11 +181,13 @@ class Committing:
         """Dispatch and publish what a quorum has: the written messages before `offset`, all of which are in
         `uncommitted`. Raises StoreFailed."""
         uncommitted, dispatch = self.uncommitted, self._dispatch
+        entry = None
         with self._fail_stop.during("a commit"):
             while uncommitted and uncommitted[0].place.physical_offset < offset:
                 entry = uncommitted.popleft()
-                self.last_store_timestamp = entry.place.store_timestamp
                 dispatch.apply(entry)
+            if entry is not None:
+                self.last_store_timestamp = entry.place.store_timestamp
             self._log.committed_offset = offset
             self._write_queues()
             self._marks.committed.advance(offset)

@@ -26,8 +26,10 @@ BLANK_BYTES: Final = 8
 UNIT_BYTES: Final = 32
 
 _HEADER: Final = struct.Struct(">iiqqqiiii")
+pack_header = _HEADER.pack
 _BLANK: Final = struct.Struct(">ii")
 _UNIT: Final = struct.Struct(">iqiqq")
+pack_unit = _UNIT.pack
 
 
 class Header(NamedTuple):
@@ -56,20 +58,24 @@ class Header(NamedTuple):
     @property
     def unit(self) -> bytes:
         """The index unit of this entry."""
-        return _UNIT.pack(ENTRY_MAGIC, self.pos, self.size, self.entry_index, self.term)
+        return pack_unit(ENTRY_MAGIC, self.pos, self.size, self.entry_index, self.term)
+
+
+def header_of(entry: Entry) -> bytes:
+    """Return the header of an entry."""
+    crcs = (entry.chain_crc, entry.body_crc)
+    fields = (entry.magic, entry.size, entry.index, entry.term, entry.pos, entry.channel, *crcs, len(entry.body))
+    return pack_header(*fields)
 
 
 def encode(entry: Entry) -> bytes:
     """Return the bytes of an entry."""
-    body = entry.body
-    crcs = (entry.chain_crc, entry.body_crc)
-    header = (entry.magic, entry.size, entry.index, entry.term, entry.pos, entry.channel, *crcs, len(body))
-    return _HEADER.pack(*header) + body
+    return header_of(entry) + entry.body
 
 
 def unit_of(entry: Entry) -> bytes:
     """Return the index unit of an entry."""
-    return _UNIT.pack(ENTRY_MAGIC, entry.pos, entry.size, entry.index, entry.term)
+    return pack_unit(ENTRY_MAGIC, entry.pos, entry.size, entry.index, entry.term)
 
 
 def read_header(data: bytes) -> Header:
@@ -80,8 +86,13 @@ def read_header(data: bytes) -> Header:
 def decode(data: bytes) -> Entry:
     """Return the entry in these bytes, which are whole."""
     header = read_header(data)
+    return entry_of(header, data[ENTRY_HEADER_BYTES : header.size])
+
+
+def entry_of(header: Header, body: bytes) -> Entry:
+    """Return the entry with this header and this body."""
     return Entry(
-        body=data[ENTRY_HEADER_BYTES : header.size],
+        body=body,
         body_crc=header.body_crc,
         chain_crc=header.chain_crc,
         channel=header.channel,

@@ -12,7 +12,7 @@ change and leaves the ledger as it was; one that fails makes it broken, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +20,8 @@ import structlog
 
 from triomq.dledger.ledger import entry_format, recovery, replacing
 from triomq.dledger.ledger.recent_entries import RecentEntries
-from triomq.dledger.ledger.records import is_whole_record, opening_record, physical_offset_of, records_in
+from triomq.dledger.ledger.records import is_whole_record, opening_record
+from triomq.dledger.ledger.runs import LONGEST_ENTRY_BYTES, Run, entries_of, run_of
 from triomq.dledger.ledger.syncs import PendingSync, SyncMark, Syncs
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
@@ -33,8 +34,6 @@ from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 log = structlog.get_logger("triomq.dledger.ledger")
 
 INDEX_FILE_BYTES = 167_772_160
-LONGEST_ENTRY_BYTES = 4_194_304
-"""What RocketMQ's members can take, header included."""
 
 
 @dataclass
@@ -124,6 +123,10 @@ class Ledger:
         replacing.sync_directories(self._files, self._directory, self.directories)
         self.synced_index = found.end_index
 
+    def keep_no_entries_in_memory(self) -> None:
+        """There are no followers that are about to get what is appended."""
+        self._recent.most_bytes = 0
+
     def close(self) -> None:
         self._pool.close_all()
 
@@ -165,7 +168,7 @@ class Ledger:
         if self._is_full and not self._broken:
             try:
                 file_size = self._data.file_size_bytes
-                self._write_piece(self._end.pos, [bytes(min(file_size - self._end.pos % file_size, 4096))])
+                self._write_data(self._end.pos, bytes(min(file_size - self._end.pos % file_size, 4096)))
                 recovery.write_units(self._index, self._end.index + 1, bytes(entry_format.UNIT_BYTES))
                 self._is_full = False
             except OSError as error:
@@ -212,14 +215,25 @@ class Ledger:
     def append_records(self, term: int, records: bytes | bytearray) -> None:
         """Append records that lie one behind the other, each as an entry of a leader at the position that the record
         itself names. Raises LogRefused."""
-        entries = self._placed(term, records_in(bytes(records)))
-        for entry in entries:
-            named = physical_offset_of(entry.body)
-            at = entry.pos + ENTRY_HEADER_BYTES
-            if named != at:
-                raise RuntimeError(f"the record for {named} would be written to {at}")
-        self._write(entries)
-        self._recent.add(entries)
+        data = bytes(records)
+        index, pos = self._end.index + 1, self._end.pos
+        runs: list[Run] = []
+        at = 0
+        while at < len(data):
+            room = self._next_file(pos) - pos
+            entries, units, end = entries_of(data, at, index, term, pos, room)
+            if end == at:  # the next one goes to the next file, or is too long
+                place = self._place(pos, int.from_bytes(data[at : at + 4], "big") + ENTRY_HEADER_BYTES)
+                runs.append(Run(pos, index, entry_format.blank(place - pos), b""))
+                pos = place
+                continue
+            runs.append(Run(pos, index, entries, units))
+            index += runs[-1].count
+            pos += len(entries)
+            at = end
+        self._write(runs, term)
+        for run in runs:
+            self._recent.add(run)
 
     def append_opening(self, term: int, now_ms: int, host: bytes) -> None:
         """Append the record that opens a term: see records.py. Raises LogRefused."""
@@ -228,10 +242,6 @@ class Ledger:
 
     def append(self, term: int, bodies: list[bytes]) -> None:
         """Append entries of a leader. Raises LogRefused."""
-        self._write(self._placed(term, bodies))
-
-    def _placed(self, term: int, bodies: Iterable[bytes]) -> list[Entry]:
-        """Return the entries that bodies become behind the end. Raises LogRefused."""
         entries = []
         index, pos = self._end.index, self._end.pos
         for body in bodies:
@@ -240,7 +250,7 @@ class Ledger:
             pos = self._place(pos, size)
             entries.append(Entry(body=body, index=index, pos=pos, size=size, term=term))
             pos += size
-        return entries
+        self._write_entries(entries)
 
     def write(self, entries: list[Entry]) -> None:
         """Append a leader's entries. Raises LogRefused, and PositionMismatch before anything is written.
@@ -252,7 +262,21 @@ class Ledger:
             if entry.pos not in (self._place(pos, entry.size), self._next_file(pos)):
                 raise PositionMismatch(f"entry {entry.index} is at {entry.pos}, here it would be at {pos}")
             pos = entry.pos + entry.size
-        self._write(entries)
+        self._write_entries(entries)
+
+    def _write_entries(self, entries: list[Entry]) -> None:
+        """Write entries whose positions are right. Raises LogRefused."""
+        runs: list[Run] = []
+        begin, pos = 0, self._end.pos
+        for number, entry in enumerate(entries):
+            if entry.pos != pos:
+                if number > begin:
+                    runs.append(run_of(entries[begin:number]))
+                runs.append(Run(pos, entry.index, entry_format.blank(entry.pos - pos), b""))
+                begin = number
+            pos = entry.pos + entry.size
+        runs.append(run_of(entries[begin:]))
+        self._write(runs, entries[-1].term)
 
     def _place(self, pos: int, size: int) -> int:
         """Return where an entry goes that follows `pos`: there, or at the start of the next file."""
@@ -266,42 +290,30 @@ class Ledger:
         file_size = self._data.file_size_bytes
         return pos - pos % file_size + file_size
 
-    def _write(self, entries: list[Entry]) -> None:
-        """Write entries, with one call for each file. Raises LogRefused with the ledger as before."""
+    def _write(self, runs: list[Run], last_term: int) -> None:
+        """Write runs, the last of which has entries. Raises LogRefused with the ledger as before."""
         if self._broken:
             raise LogRefused("an earlier write or sync failed: restart this member")
         before = self._end
         try:
-            self._write_data(entries)
-            recovery.write_units(self._index, entries[0].index, b"".join(map(entry_format.unit_of, entries)))
+            for run in runs:
+                self._write_data(run.at, run.data)
+            recovery.write_units(self._index, runs[0].first_index, b"".join([run.units for run in runs]))
         except OSError as error:
             self._take_back(before, error)
             raise LogRefused(f"{self._directory}: {error}") from error
-        last = entries[-1]
         self._is_full = False
-        self._end = _End(last.index, last.term, last.pos + last.size)
+        last = runs[-1]
+        self._end = _End(last.first_index + last.count - 1, last_term, last.at + len(last.data))
         if before.index < 0:
-            self.begin_index = entries[0].index
+            self.begin_index = runs[0].first_index
         self.on_changed()
 
-    def _write_data(self, entries: list[Entry]) -> None:
-        file_size = self._data.file_size_bytes
-        begin = end = self._end.pos
-        pieces: list[bytes] = []
-        for entry in entries:
-            if entry.pos != end:
-                file_end = entry.pos - entry.pos % file_size
-                self._write_piece(begin, [*pieces, entry_format.blank(file_end - end)])
-                begin, pieces = entry.pos, []
-            pieces.append(entry_format.encode(entry))
-            end = entry.pos + entry.size
-        self._write_piece(begin, pieces)
-
-    def _write_piece(self, at: int, pieces: list[bytes]) -> None:
+    def _write_data(self, at: int, data: bytes) -> None:
         file = self._data.find(at)
         if file is None:
             file = self._make_file(at)
-        file.write(b"".join(pieces), at - file.start)
+        file.write(data, at - file.start)
 
     def _make_file(self, at: int) -> MappedFile:
         directory = self.directories.for_file(at // self._data.file_size_bytes)

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from typing import Final
 
 from triomq.dledger.ledger.entry_format import BLANK_BYTES
-from triomq.dledger.ledger.ledger import LONGEST_ENTRY_BYTES, Ledger
+from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.ledger.runs import LONGEST_ENTRY_BYTES
 from triomq.dledger.ledger.syncs import SyncMark
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES

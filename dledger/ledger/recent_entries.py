@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from triomq.dledger.ledger.runs import Run
 from triomq.dledger.wire.bodies import Entry
 
 RECENT_BYTES: Final = 8 << 20
@@ -12,28 +13,40 @@ RECENT_BYTES: Final = 8 << 20
 
 
 class RecentEntries:
-    """Consecutive entries, at most RECENT_BYTES of them, or a single longer one."""
+    """Consecutive entries, at most `most_bytes` of them or a single longer run; with 0, none. Bytes become an entry
+    when the first follower gets it."""
 
-    __slots__ = ("_entries", "_size_bytes")
+    __slots__ = ("_found", "_runs", "_size_bytes", "most_bytes")
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque()
+        self.most_bytes = RECENT_BYTES
+        self._runs: deque[Run] = deque()
+        self._found: dict[int, Run | Entry] = {}
         self._size_bytes = 0
 
-    def add(self, entries: list[Entry]) -> None:
-        kept = self._entries
-        if kept and kept[-1].index + 1 != entries[0].index:
+    def add(self, run: Run) -> None:
+        """Add the entries of a run, which may be none."""
+        if not run.units or not self.most_bytes:
+            return
+        if self._runs and self._runs[-1].first_index + self._runs[-1].count != run.first_index:
             self.clear()
-        kept.extend(entries)
-        self._size_bytes += sum([entry.size for entry in entries])
-        while self._size_bytes > RECENT_BYTES and len(kept) > 1:
-            self._size_bytes -= kept.popleft().size
+        self._runs.append(run)
+        self._found.update(dict.fromkeys(range(run.first_index, run.first_index + run.count), run))
+        self._size_bytes += len(run.data)
+        while self._size_bytes > self.most_bytes and len(self._runs) > 1:
+            oldest = self._runs.popleft()
+            self._size_bytes -= len(oldest.data)
+            for index in range(oldest.first_index, oldest.first_index + oldest.count):
+                del self._found[index]
 
     def get(self, index: int) -> Entry | None:
         """Return the entry with this index, or None if it is not in memory."""
-        kept = self._entries
-        return kept[index - kept[0].index] if kept and kept[0].index <= index <= kept[-1].index else None
+        found = self._found.get(index)
+        if isinstance(found, Run):
+            found = self._found[index] = found.entry(index)
+        return found
 
     def clear(self) -> None:
-        self._entries.clear()
+        self._runs.clear()
+        self._found.clear()
         self._size_bytes = 0

@@ -7,8 +7,6 @@ sector of them in the properties are noticed: a torn write leaves nothing else t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
@@ -16,20 +14,6 @@ from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.store.log.log_scan import is_torn
 
 TERM_TOPIC = b"rmq_sys_TRIOMQ_TERM"
-
-
-def records_in(data: bytes) -> Iterator[bytes]:
-    """Yield the records that lie one behind the other in `data`: each begins with its size."""
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        yield data[at : at + size]
-        at += size
-
-
-def physical_offset_of(body: bytes) -> int:
-    """Return the physical offset that a record names as its own."""
-    return int.from_bytes(body[record.PHYSICAL_OFFSET_AT : record.PHYSICAL_OFFSET_AT + 8], "big")
 
 
 def is_whole_record(entry: Entry) -> bool:

@@ -117,6 +117,8 @@ class GroupMember:
         self._turn = turn
         self._owner = owner
         ledger = disk.ledger
+        if len(setup.members) == 1:
+            ledger.keep_no_entries_in_memory()
         stored = StoreTerm(*disk.term_files.load_term())
         self._rules = Member(setup, ledger, draw, stored, ledger.noted_committed, _now_ms())
         self._calls = Calls(client, setup.group, setup.self_id, setup.members, self._answered)

@@ -46,6 +46,7 @@ class Leading:
     """What a leader keeps of its term."""
 
     __slots__ = (
+        "_appended_at",
         "_beat",
         "_core",
         "_follows",
@@ -67,6 +68,7 @@ class Leading:
         self._follows = dict.fromkeys(core.peers, False)  # by the last answer to a heartbeat
         self._last_old = core.log.end_index  # the last entry of an older term
         self._good_at = now
+        self._appended_at = -NEVER
         self._next_beat_at = now
         self._next_preferred_at = now + 1000
         self._beat: _Beat | None = None
@@ -106,6 +108,7 @@ class Leading:
         except LogRefused:
             core.to_candidate(self._term)
             return codes.DISK_FULL
+        self._appended_at = now
         self._waiting.append((core.log.end_index, ticket, now + core.timing.append_wait_ms))
         return codes.SUCCESS
 
@@ -122,8 +125,9 @@ class Leading:
         return None
 
     def pump(self, now: int) -> None:
+        is_busy = now - self._appended_at <= self._core.timing.busy_ms
         for pusher in self._pushers.values():
-            pusher.pump(now)
+            pusher.pump(now, is_busy=is_busy)
 
     # Commitment.
 

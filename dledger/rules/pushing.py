@@ -1,6 +1,11 @@
 """The leader's side of one follower: COMPARE until both logs are known to agree up to an index, TRUNCATE what the
 follower has behind it, then APPEND.
 
+A follower that is far behind needs no entry for a quorum: it catches up, and gives way to clients that append. It gets
+its entries in pieces with pauses between them; each piece has more entries than were appended since the one before, so
+that it always comes nearer. Without this a leader would read and send all that may be on its way within one turn, and
+members that share a machine would take each other's processor.
+
 `_stretch` numbers the time between two changes of state; an answer to a call of an earlier stretch is ignored. APPENDs
 are batches that are not waited for, up to a bound. Any answer other than SUCCESS, and any missing one, begins a new
 COMPARE: repeating only the push in question can leave a follower behind that has lost another one.
@@ -25,6 +30,24 @@ class _State(enum.Enum):
     APPEND = "APPEND"
 
 
+class _Piece:
+    """What a follower that catches up may get before the next pause: entries up to an index, and a number of bytes."""
+
+    __slots__ = ("bytes_left", "end_at", "log_end", "next_at")
+
+    def __init__(self) -> None:
+        self.bytes_left = 0
+        self.end_at = -1  # the index behind which an entry is sent only while there are bytes left
+        self.log_end = -1  # the end of the log when this piece began
+        self.next_at = 0  # when the next one begins
+
+    def begin(self, next_index: int, log_end: int, size_bytes: int, next_at: int) -> None:
+        self.end_at = next_index + (log_end - self.log_end if self.log_end >= 0 else 0)
+        self.log_end = log_end
+        self.bytes_left = size_bytes
+        self.next_at = next_at
+
+
 class Pusher:
     """One follower, as long as this member leads one term. `watermark`: the last index of which it has a copy that
     counts, as far as it has said so in this term."""
@@ -39,6 +62,7 @@ class Pusher:
         "_outstanding",
         "_paused_until",
         "_peer",
+        "_piece",
         "_pushed_at",
         "_state",
         "_step",
@@ -58,6 +82,7 @@ class Pusher:
         self._trouble_at = -NEVER
         self._committed_sent = -1
         self._must_truncate = False
+        self._piece = _Piece()
         self.watermark = -1
         self._compare_from(core.log.end_index)
 
@@ -90,6 +115,8 @@ class Pusher:
     # Sending.
 
     def wake_at(self) -> int:
+        if self._is_catching_up and self._outstanding < self._core.timing.max_outstanding:
+            return self._piece.next_at
         if self._outstanding:
             return NEVER
         if self._state is not _State.APPEND:
@@ -102,8 +129,25 @@ class Pusher:
         timing = self._core.timing
         return timing.commit_push_ms if self._committed_sent < self._core.committed else timing.idle_push_ms
 
-    def pump(self, now: int) -> None:
-        """Send whatever may be sent at present."""
+    @property
+    def _is_catching_up(self) -> bool:
+        """Whether the follower is so far behind that nobody waits for it."""
+        if self._state is not _State.APPEND:
+            return False
+        core = self._core
+        return self._next <= core.committed and core.log.end_index - self._next >= core.timing.max_behind
+
+    def _may_catch_up(self, now: int, *, is_busy: bool) -> bool:
+        """Return whether this piece has room for another batch; begin the next one when its time has come."""
+        piece = self._piece
+        if now >= piece.next_at:
+            timing = self._core.timing
+            size, pause = (timing.busy_piece_bytes, timing.busy_pause_ms) if is_busy else (timing.idle_piece_bytes, 1)
+            piece.begin(self._next, self._core.log.end_index, size, now + pause)
+        return piece.bytes_left > 0 or self._next < piece.end_at
+
+    def pump(self, now: int, *, is_busy: bool = False) -> None:
+        """Send whatever may be sent at present. `is_busy`: clients append."""
         if self._state is not _State.APPEND:
             if not self._outstanding and now >= self._paused_until:
                 self._ask(now)
@@ -113,7 +157,10 @@ class Pusher:
             if self._next < log.begin_index:
                 self._compare_again(now)
                 return
+            if self._is_catching_up and not self._may_catch_up(now, is_busy=is_busy):
+                break
             batch = self._batch()
+            self._piece.bytes_left -= batch[-1].pos + batch[-1].size - batch[0].pos
             self._next = batch[-1].index + 1
             self._push(bodies.PUSH_APPEND, batch, now)
         if now >= self._pushed_at + self._commit_after_ms:

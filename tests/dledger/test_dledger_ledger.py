@@ -18,8 +18,9 @@ from golden_data import golden_group
 from store_faults import FailingFiles, RecordingFiles, crash, replay_onto
 
 from triomq.dledger.ledger import entry_format
-from triomq.dledger.ledger.ledger import INDEX_FILE_BYTES, LONGEST_ENTRY_BYTES, Ledger
+from triomq.dledger.ledger.ledger import INDEX_FILE_BYTES, Ledger
 from triomq.dledger.ledger.records import is_whole_record, opening_record
+from triomq.dledger.ledger.runs import LONGEST_ENTRY_BYTES
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import Entry

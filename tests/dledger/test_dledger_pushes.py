@@ -472,6 +472,72 @@ def test_a_batch_has_a_bound_in_bytes() -> None:
     assert [len(one.request.entries) for one in lab.pushes(PUSH_APPEND)] == [2, 1]
 
 
+def far_behind(entries: int = 200) -> Lab:
+    """Return a leader of entries that n2 has, too, and that n1 lacks but for the first. Pieces are 4 entries while
+    clients append and 20 otherwise, and a batch is one entry."""
+    size = entry(100, 1).size
+    piece, idle_piece = 4 * size, 20 * size
+    lab = Lab(
+        terms=(0,) * entries,
+        timing=Timing(max_batch_entries=1, max_behind=10, busy_piece_bytes=piece, idle_piece_bytes=idle_piece),
+    )
+    lab.lead()
+    lab.reply_push(lab.pushes(PUSH_COMPARE, "n2")[0], codes.SUCCESS, end=entries - 1)
+    assert lab.propose("first", body(entries)) == codes.SUCCESS
+    lab.turn()
+    lab.reply_push(lab.pushes(PUSH_APPEND, "n2")[0], codes.SUCCESS, end=entries)
+    assert lab.member.committed == entries
+    lab.align("n1")
+    return lab
+
+
+def sent_to(lab: Lab, peer: str = "n1") -> int:
+    return len(lab.pushes(PUSH_APPEND, peer))
+
+
+def test_a_follower_that_is_far_behind_gets_its_entries_in_pieces_while_clients_append() -> None:
+    lab = far_behind()
+    before = sent_to(lab)
+    lab.turn(after_ms=3)
+    assert sent_to(lab) - before in (4, 5)  # entries differ by a digit
+    before = sent_to(lab)
+    for _ in range(3):
+        lab.turn()
+    assert sent_to(lab) == before
+    assert lab.member.wake_at <= lab.now + 3
+
+
+def test_a_follower_that_is_far_behind_comes_nearer_however_fast_clients_append() -> None:
+    lab = far_behind()
+    lab.turn(after_ms=3)
+    for number in range(10):
+        behind = lab.log.end_index - sent_to(lab)
+        for each in range(12):
+            assert lab.propose((number, each), body(300 + each)) == codes.SUCCESS
+        lab.turn(after_ms=3)
+        lab.turn(after_ms=3)
+        assert lab.log.end_index - sent_to(lab) < behind
+
+
+def test_a_follower_that_is_far_behind_gets_larger_pieces_while_nobody_appends() -> None:
+    lab = far_behind()
+    lab.turn(after_ms=21)
+    before = sent_to(lab)
+    lab.turn(after_ms=1)
+    assert sent_to(lab) - before in (20, 21)
+
+
+def test_entries_for_which_a_quorum_waits_are_sent_at_once() -> None:
+    """n2 is gone: what n1 lacks decides, and no client waits for a piece."""
+    lab = Lab(terms=(0,), timing=Timing(max_batch_entries=1, max_behind=10, busy_piece_bytes=1))
+    lab.lead()
+    lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.SUCCESS)
+    for each in range(50):
+        assert lab.propose(each, body(each)) == codes.SUCCESS
+    lab.turn()
+    assert sent_to(lab) == 50
+
+
 def test_followers_hear_of_a_commit_without_another_append() -> None:
     lab = Lab()
     lab.lead()

@@ -162,7 +162,7 @@ class Group:
             ledger.close()
 
     def data_until(self, member: str, last: int) -> bytes:
-        """Return all bytes of a stopped member's entries up to the one whose record is at a physical offset, with it."""
+        """Return all bytes of a stopped member's entries, up to and with the record at this physical offset."""
         with self.ledger(member) as ledger:
             data = b"".join(file.read(0, file.size_bytes) for file in ledger.data.files)
             at = last - ledger.data.first_start

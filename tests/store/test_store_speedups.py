@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from stored_records import encoded
 
 from triomq.broker.filters import conditions
+from triomq.dledger.ledger import entry_format, runs
+from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC
 from triomq.protocol import record, speedups, sys_flag
 from triomq.protocol.java import string_hash
 from triomq.store import collecting
@@ -106,7 +108,7 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
     references = [
         *(index_file.key_hash_reference, index_file.write_keys_reference),
         *(consume_queue.add_queue_entry_reference, scanned_record.scan_record_reference),
-        collecting.pass_entries_reference,
+        *(collecting.pass_entries_reference, runs.entries_of_reference),
     ]
     in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
     in_c = speedups_contract.functions_of(c)
@@ -145,6 +147,12 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "ENTRY_BYTES": index_file.ENTRY_BYTES,
         "PAGE_BYTES": index_file.PAGE_BYTES,
         "HEAD_BYTES": scanned_record.HEAD_BYTES,
+        "LEDGER_HEADER_BYTES": ENTRY_HEADER_BYTES,
+        "LEDGER_UNIT_BYTES": entry_format.UNIT_BYTES,
+        "LEDGER_BLANK_BYTES": entry_format.BLANK_BYTES,
+        "LONGEST_LEDGER_ENTRY_BYTES": runs.LONGEST_ENTRY_BYTES,
+        "LEDGER_MAGIC": ENTRY_MAGIC,
+        "RECORD_OFFSET_AT": record.PHYSICAL_OFFSET_AT,
         "MAX_NAMES": conditions.MAX_NAMES,
         "MAX_STACK": conditions.MAX_STACK,
     }
@@ -274,3 +282,70 @@ def test_entries_are_passed_by_tags_code_and_size(c: ModuleType) -> None:
         assert function(data, 0, 9, 1, struct.pack(">i", -2)) == 40
         with pytest.raises(struct.error):
             function(data, -1, 9, 0, b"")
+
+
+records_of_a_leader = st.lists(st.tuples(st.integers(0, 300), st.integers(-1, 1)), max_size=8)
+"""Sizes of bodies, and by how much a record names another offset than its own: usually 0 (see the test)."""
+
+
+def records_from(pos: int, wanted: list[tuple[int, int]], *, is_right: bool) -> bytes:
+    data = bytearray()
+    for size, error in wanted:
+        one = bytearray(encoded(body=bytes(size)))
+        pos += 48
+        one[28:36] = struct.pack(">q", pos + (0 if is_right else error))
+        pos += len(one)
+        data += one
+    return bytes(data)
+
+
+def answer_of(function: Any, *arguments: Any) -> object:
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        return str(error)
+
+
+@given(
+    records_of_a_leader,
+    st.booleans(),
+    st.integers(0, 2**40),
+    st.integers(-1, 2**40),
+    st.integers(-1, 2**31),
+    st.integers(-1, 2000),
+    st.integers(0, 3),
+)
+def test_entries_of(
+    c: ModuleType,
+    wanted: list[tuple[int, int]],
+    is_right: bool,
+    pos: int,
+    index: int,
+    term: int,
+    room: int,
+    cut: int,
+) -> None:
+    data = records_from(pos, wanted, is_right=is_right)
+    data = data[: len(data) - cut]
+    found = answer_of(c.entries_of, data, 0, index, term, pos, room)
+    assert found == answer_of(runs.entries_of_reference, data, 0, index, term, pos, room)
+    if isinstance(found, tuple) and found[2]:
+        entries, units, end = found
+        rest = pos + len(entries)
+        arguments = (data, end, index + len(units) // 32, term, rest, room)
+        assert answer_of(c.entries_of, *arguments) == answer_of(runs.entries_of_reference, *arguments)
+
+
+def test_entries_of_a_wrong_place_are_refused(c: ModuleType) -> None:
+    data = records_from(100, [(10, 0)], is_right=True)
+    for wrong in ((-1, 0, 1, 100, 900), (len(data) + 1, 0, 1, 100, 900), (0, 0, 1, 2**62, 900)):
+        for function in (c.entries_of, runs.entries_of_reference):
+            with pytest.raises(ValueError, match="outside of the ledger"):
+                function(data, *wrong)
+    with pytest.raises(TypeError):
+        c.entries_of(bytearray(data), 0, 0, 1, 100, 900)
+    with pytest.raises(struct.error):
+        c.entries_of(data, 0, 0, 2**63, 100, 900)
+    long = records_from(0, [(4_194_304, 0)], is_right=True)
+    for function in (c.entries_of, runs.entries_of_reference):
+        assert function(long, 0, 0, 1, 0, 1 << 30) == (b"", b"", 0)
