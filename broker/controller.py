@@ -6,7 +6,7 @@ first:
 
     store         flusher, preallocation, retention       ends last: final flush, checkpoint, abort file removed
       background  delayed messages, checks, tasks         tables are written when it has ended
-        clients   ports and connections                   ports close first; responses get a moment to leave
+        clients   ports and connections                   held pulls end; ports close; responses get a moment to leave
 
 A request that fails gets an error response; a part that fails ends the broker. Whatever fails, also during the stop,
 the parts behind it stop in this order (daemon/stopping.py), and the store is closed properly.
@@ -257,7 +257,10 @@ class BrokerController:
                 log.info("broker stops", address=self.address)
                 self._tell("the broker stops")
                 if serving.group is not None:
-                    await serving.group.hand_over()
+                    with stopping.part("the leadership"):
+                        await serving.group.hand_over()
+                with stopping.part("the held pulls"):
+                    await self._end_pulls(serving)
                 await work.server.drain(DRAIN_SECONDS)
                 clients.cancel_scope.cancel()
         with stopping.part("the last messages"):
@@ -266,6 +269,11 @@ class BrokerController:
             await serving.replication.log_server.drain(DRAIN_SECONDS)
         with stopping.part("the registration"):
             await serving.registration.stop()
+
+    @staticmethod
+    async def _end_pulls(serving: Serving) -> None:
+        """Respond to held pulls while their connections are open; in a group, when another member leads."""
+        await serving.pull.long_polling.end()
 
     async def _join_group(self, group: GroupRoles, background: trio.Nursery) -> None:
         bind_address = self.configuration.server.bind_address

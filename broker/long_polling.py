@@ -9,6 +9,15 @@ pool bounds the number of parked pulls. When it is full, or memory is tight, the
 room for the others: its oldest pulls get their response early. Only the event loop touches any of this.
 
 A pull that exceeds a quota is held here, too (delayed_pulls.py).
+
+An orderly stop answers all held pulls as if their time were over, and refuses those that come afterwards (`end`).
+RocketMQ's Java client 4.9 does not notice that a pull ended with its connection: it waits 30 s for the response, and
+pulls 3 s later. PULL_NOT_FOUND makes it pull again at once, an error after 3 s. So the answer alone would only move the
+pull that is lost; the refusal that follows leaves none unanswered when connections close.
+
+A leader of a group that becomes a follower answers nothing. PULL_NOT_FOUND would bring the pull back to the same
+address, since that client asks for routes every 30 s and not between; and it is served there meanwhile, as the queue
+grows with what the next leader commits.
 """
 
 from __future__ import annotations
@@ -24,7 +33,9 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
+from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
@@ -44,6 +55,12 @@ EVICTED_SHARE: Final = 16
 
 EVICTED_AT_ONCE: Final = 32
 """More are not evicted at a time: each reads its queue once more and has a response."""
+
+ANSWERING_SECONDS: Final = 2.0
+"""A stop waits at most that long until every held pull has its response."""
+
+RETURN_SECONDS: Final = 0.25
+"""And then at most that long until their clients have pulled again, see `end`."""
 
 PURGE_AT_ONCE: Final = 512
 """Deadlines that are looked at in a step when most belong to pulls that have their response."""
@@ -119,6 +136,11 @@ class LongPolling:
         self._gone: deque[ParkedPull] = deque()  # pulls of closed connections
         self._is_running = False
         self._sooner = trio.Event()
+        self.has_ended = False
+        """The broker stops: no pull is held any more."""
+        self._to_return = 0
+        self._all_answered = trio.Event()
+        self._all_returned = trio.Event()
         pool.make_room = self.make_room
 
     def __len__(self) -> int:
@@ -142,6 +164,26 @@ class LongPolling:
         if not parked.is_delayed:
             self._wait(parked)
         self._check_memory(parked)
+
+    async def end(self) -> None:
+        """Respond to all held pulls, and refuse those that come from now on: the broker stops. Return when as many have
+        come as were held, or a short time later: clients that pull again at once have their refusal then."""
+        self.has_ended = True
+        self._to_return = len(self)
+        if not self._to_return:
+            return
+        self._sooner.set()
+        with trio.move_on_after(ANSWERING_SECONDS):
+            await self._all_answered.wait()
+        with trio.move_on_after(RETURN_SECONDS):
+            await self._all_returned.wait()
+
+    def refusal(self) -> RequestRefused:
+        """Return the refusal of a pull that came after `end`."""
+        self._to_return -= 1
+        if self._to_return <= 0:
+            self._all_returned.set()
+        return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker stops")
 
     def held_by(self, connection: Connection) -> int:
         """Return the number of pulls of a connection."""
@@ -229,6 +271,8 @@ class LongPolling:
             del self._by_address[connection.remote.ip]
         if self._largest_holder is connection:
             self._largest_holder = None
+        if self.has_ended and not self._by_connection:
+            self._all_answered.set()
 
     def time_jumped(self, seconds: float) -> None:
         """Shift the deadlines: the clock jumped ahead, but the clients did not wait that long."""
@@ -352,17 +396,20 @@ class LongPolling:
                 yield
 
     def _respond(self) -> bool:
-        """Respond to some of the pulls whose time is over. Return whether there may be more of them."""
+        """Respond to some of the pulls whose time is over: all of them when the broker stops. Return whether there may
+        be more."""
         dropped = responses = 0
         while self._deadlines and dropped < PURGE_AT_ONCE and responses < RESPONSES_IN_A_ROW:
             due, _, parked = self._deadlines[0]
             if not parked.is_parked:
                 dropped += 1
-            elif due <= trio.current_time():
+            elif due <= trio.current_time() or self.has_ended:
                 responses += 1
             else:
                 return False
             heappop(self._deadlines)
             if parked.is_parked:
+                if self.has_ended:
+                    parked.deadline = min(parked.deadline, trio.current_time())
                 self._finish(parked)
         return len(self._deadlines) > 0

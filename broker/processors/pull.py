@@ -121,6 +121,8 @@ class PullProcessor:
     def _pull(
         self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
     ) -> RemotingCommand | None:
+        if self.long_polling.has_ended:
+            raise self.long_polling.refusal()
         tried = self._attempt(connection, request, header)
         if isinstance(tried, RemotingCommand):
             self._commit(header)

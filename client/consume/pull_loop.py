@@ -177,6 +177,9 @@ class PullLoop:
                 return NO_PROGRESS_SECONDS
             if not isinstance(error, BrokerRefused):
                 await self._client.refresh_route(assigned.queue.topic)
+            elif error.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # it stops, and another one may lead soon
+                await self._client.refresh_route(assigned.queue.topic)
+                return NO_PROGRESS_SECONDS
         except MQClientError as second:
             log.debug("recovery from a failed pull failed", queue=str(assigned.queue), error=str(second))
         return ERROR_SECONDS

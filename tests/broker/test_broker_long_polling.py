@@ -16,12 +16,14 @@ from broker_whole import pull_fields, whole_broker
 
 from triomq.broker.filters.message_filter import TagFilter
 from triomq.broker.long_polling import (
+    ANSWERING_SECONDS,
     EVICTED_AT_ONCE,
     EVICTED_SHARE,
     FORGET_AT_ONCE,
     PARKED_BYTES,
     PURGE_AT_ONCE,
     RESPONSES_IN_A_ROW,
+    RETURN_SECONDS,
     SCAN_ENTRIES,
     LongPolling,
     ParkedPull,
@@ -157,6 +159,53 @@ async def test_a_pull_whose_time_is_over_is_answered_then(
     assert len(held.answered) == 2
     await held.lab.put("T")
     assert len(held.answered) == 2, "each is answered once"
+    await held.lab.store.close()
+
+
+async def test_a_stop_answers_every_held_pull_as_if_its_time_were_over(
+    held: Held, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    nursery.start_soon(held.polling.run)
+    for number in range(2 * RESPONSES_IN_A_ROW):
+        held.park(0, connection=FakeConnection(f"10.0.0.1:{number % 5}"))
+    delayed = ParkedPull(held.park(0), new_request(11), held.polling._deadlines[0][2].header, None, 0, inf)
+    delayed.is_delayed = True
+    held.polling.hold(delayed, inf)
+    began = trio.current_time()
+    await held.polling.end()
+    assert len(held.answered) == 2 * RESPONSES_IN_A_ROW + 2 and delayed in held.answered
+    assert (len(held.polling), held.pool.in_flight) == (0, 0)
+    assert all(parked.deadline <= trio.current_time() for parked in held.answered), "none may be held again"
+    assert trio.current_time() - began <= RETURN_SECONDS, "clients that do not pull again hold up no stop for long"
+    await held.lab.store.close()
+
+
+async def test_a_stop_goes_on_when_as_many_pulls_came_as_were_held(
+    held: Held, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    nursery.start_soon(held.polling.run)
+    began = trio.current_time()
+    await held.polling.end()
+    assert trio.current_time() == began, "nothing is held"
+    held.park(0)
+    held.park(0)
+    async with trio.open_nursery() as stop:
+        stop.start_soon(held.polling.end)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(held.answered) == 2
+        for _ in range(2):
+            assert held.polling.refusal().code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert trio.current_time() == began
+    await held.lab.store.close()
+
+
+async def test_a_stop_does_not_wait_for_more_pulls_than_can_be_answered_in_time(
+    held: Held, autojump_clock: trio.testing.MockClock
+) -> None:
+    held.park(0)
+    began = trio.current_time()
+    await held.polling.end()  # nothing runs that would answer
+    assert trio.current_time() - began <= ANSWERING_SECONDS + RETURN_SECONDS
     await held.lab.store.close()
 
 

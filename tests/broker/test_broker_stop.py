@@ -23,8 +23,9 @@ from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.daemon.errors import ExitCode
 from triomq.daemon.run import report
-from triomq.protocol.command import new_request
-from triomq.protocol.frame import encode_frame
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.scheduling.policy import INTERACTIVE_READS
 from triomq.remoting.server import RemotingServer
 from triomq.store.message_store import MessageStore
@@ -83,7 +84,7 @@ class Clients:
         await stream.send_all(frame(11, pull_fields("T", maxMsgNums=32)) * 60)
 
     async def held(self) -> None:
-        fields = pull_fields("Empty", sysFlag=2, suspendTimeoutMillis=15_000)
+        fields = pull_fields("Empty", sysFlag=6, suspendTimeoutMillis=15_000)
         await (await self.connect()).send_all(frame(11, fields) * 5)
 
     async def tls(self) -> None:
@@ -91,7 +92,7 @@ class Clients:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         stream = trio.SSLStream(await self.connect(), context)
         await stream.send_all(frame(34, body=heartbeat(100)) * 20)
-        await stream.send_all(frame(11, pull_fields("Empty", sysFlag=2, suspendTimeoutMillis=15_000)))
+        await stream.send_all(frame(11, pull_fields("Empty", sysFlag=6, suspendTimeoutMillis=15_000)))
 
     async def half_of_a_handshake(self) -> None:
         await (await self.connect()).send_all(b"\x16\x03\x01")
@@ -141,6 +142,42 @@ async def test_a_stop_with_connections_in_this_state_writes_all(
     assert await stored_offset(tmp_path) == str(OFFSET)
 
 
+async def test_a_client_has_the_response_to_every_pull_when_a_stop_closes_its_connection(
+    tmp_path: Path, clock: trio.testing.MockClock
+) -> None:
+    """RocketMQ's Java client pulls again at once when it gets PULL_NOT_FOUND, and 3 s later when refused. It would
+    wait 30 s for a response that its connection took along."""
+    codes: list[int] = []
+    sent = 0
+
+    async def pull(stream: trio.SocketStream, count: int) -> None:
+        nonlocal sent
+        sent += count
+        await stream.send_all(frame(11, pull_fields("Empty", sysFlag=6, suspendTimeoutMillis=15_000)) * count)
+
+    async def consume(stream: trio.SocketStream) -> None:
+        decoder = FrameDecoder()
+        async for data in stream:
+            new = [command.code for command in decoder.feed(data) if isinstance(command, RemotingCommand)]
+            codes.extend(new)
+            await pull(stream, new.count(ResponseCode.PULL_NOT_FOUND))
+
+    async with trio.open_nursery() as client, whole_broker(tmp_path) as broker:
+        await broker.create_topic("Empty", 1)
+        host, port = broker.address.rsplit(":", 1)
+        stream = await trio.open_tcp_stream(host, int(port))
+        await pull(stream, 5)
+        client.start_soon(consume, stream)
+        assert broker.controller.serving is not None
+        polling = broker.controller.serving.pull.long_polling
+        with trio.fail_after(5):
+            while len(polling) < 5:  # noqa: ASYNC110 (over TCP)
+                await trio.sleep(0.01)
+    assert codes == [ResponseCode.PULL_NOT_FOUND] * 5 + [ResponseCode.SERVICE_NOT_AVAILABLE] * 5
+    assert sent == 10
+    await stream.aclose()
+
+
 def raises(*_: object) -> None:
     raise RuntimeError("boom")
 
@@ -168,6 +205,7 @@ def raises_when_ports_close(controller: BrokerController, close: Any = BrokerCon
 
 
 FAILING = [
+    ("the held pulls", BrokerController, "_end_pulls", raises_later),
     ("the clients", RemotingServer, "drain", raises_later),
     ("the last messages", MessageStore, "commit", raises),
     ("the slaves", LogServer, "drain", raises_later),

@@ -325,6 +325,21 @@ async def test_a_broker_that_forgot_us_hears_from_us_at_once(cluster: FakeCluste
         assert len(cluster.broker.of(RequestCode.HEART_BEAT)) > beats + 1
 
 
+async def test_a_consumer_of_a_master_that_stops_looks_for_the_next_one_at_once(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    former, new = cluster.broker, cluster.replica("a")
+    former.will(PULL, *[refuse(ResponseCode.SERVICE_NOT_AVAILABLE)] * 99)
+    new.store("T", 0, b"of the next master")
+    seen: list[bytes] = []
+    async with consumer() as one:
+        one.listen(collect_into(seen))
+        await one.wait_assigned("T")
+        former.advertised, new.advertised = new.advertised, former.advertised
+        await trio.sleep(2)
+        assert seen == [b"of the next master"]
+
+
 async def test_errors_do_not_end_pulling(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     cluster.broker.will(PULL, *[refuse(ResponseCode.NO_PERMISSION)] * 4)
     cluster.broker.store("T", 0, b"1")

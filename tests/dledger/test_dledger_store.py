@@ -6,12 +6,17 @@ from pathlib import Path
 
 import trio
 import trio.testing
+from broker_fakes import FakeConnection
 from store_lab import open_member
 from store_support import WallClock, abandon, message, small_settings
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.long_polling import LongPolling, ParkedPull
 from triomq.broker.message_writer import MessageWriter, WatchedPut
+from triomq.protocol.command import new_request
+from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.record import BatchUnit
+from triomq.remoting.processor_table import Pool
 from triomq.store.results import PutStatus
 
 
@@ -28,6 +33,36 @@ async def test_a_message_can_be_read_when_a_quorum_has_it_and_not_before(tmp_pat
     assert member.bodies() == [b"one"] and waits == [None]
     member.commit_all()
     assert member.bodies() == [b"one", b"two"]
+
+
+async def test_a_pull_that_a_leader_holds_gets_what_the_next_leader_commits(tmp_path: Path) -> None:
+    """So a leader that becomes a follower need not send the pulls that it holds elsewhere."""
+    clock = WallClock(step_ms=1)
+    former, new = await open_member(tmp_path / "n0", clock), await open_member(tmp_path / "n1", clock)
+    answered: list[ParkedPull] = []
+    polling = LongPolling(former.store, Pool("pull", 10), answered.append)
+    await former.lead()
+    header = PullMessageRequestHeader(
+        consumer_group="G",
+        topic="T",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=2,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+    )
+    polling.park(FakeConnection(), new_request(11), header, None, 15)
+    former.leads = False
+    former.store.quorum.follow("n1 leads the group")
+    await new.lead()
+    new.put(body=b"of the next leader")
+    former.copy_from(new)
+    assert answered == []
+    former.commit_all()
+    await former.dispatch()
+    assert len(answered) == 1 and former.bodies() == [b"of the next leader"]
 
 
 async def test_a_put_is_complete_when_a_quorum_has_it_although_others_of_its_commit_are_sooner(tmp_path: Path) -> None:

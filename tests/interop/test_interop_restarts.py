@@ -58,6 +58,23 @@ def test_offsets_and_messages_survive_a_clean_restart(
     assert sizes == dict.fromkeys(range(4), 50)
 
 
+def test_a_consumer_of_javas_goes_on_soon_after_a_clean_restart(
+    fragile_cluster: Cluster, java4: Driver, go: Driver, tmp_path: Path
+) -> None:
+    """A pull that the broker held and did not answer would keep its queue back for half a minute."""
+    common = {"namesrv": fragile_cluster.namesrv_address, "topic": fragile_cluster.create_topic("GoOn")}
+    file = numbered(tmp_path, 8)
+    received = java4.receive(**common, group="go_on_group")
+    go.run("send-lines", **common, file=file, order_by_queue=4)
+    received.wait_messages(8)
+    fragile_cluster.broker.stop()
+    fragile_cluster.broker.start()
+    fragile_cluster.wait_registered()
+    go.run("send-lines", **common, file=file, order_by_queue=4)
+    received.wait_messages(16, 15)
+    received.stop()
+
+
 def test_offsets_and_acknowledged_messages_survive_a_kill(
     fragile_cluster: Cluster, drivers: DriverSet, java4: Driver, java5: Driver, tmp_path: Path
 ) -> None:
