@@ -22,7 +22,7 @@ from typing import Final
 
 from triomq.dledger.convert.half_places import HalfPlaces
 from triomq.dledger.convert.moving import HALF_TOPIC, renamed, set_offset
-from triomq.dledger.convert.sources import Found, LedgerSource, PlainSource, Source
+from triomq.dledger.convert.sources import Found, MemberSource, PlainSource, Source
 from triomq.dledger.convert.tables import copy_tables, keep_ends, queue_ends
 from triomq.dledger.ledger.data_directories import data_settings, member_directory
 from triomq.dledger.ledger.ledger import Ledger
@@ -72,11 +72,12 @@ async def to_ledger(
 async def to_plain(
     source: StoreSettings, target_root: str, self_id: str, listener: ProgressListener, files: Files | None = None
 ) -> Report:
-    """Convert the ledger of member `self_id` to the log of a plain broker. Raises StoreError, OSError."""
+    """Convert the log of member `self_id` to that of a plain broker: an older plain log, if it has one, and its ledger.
+    Raises StoreError, OSError."""
     target = _settings_of(source, target_root)
     locked = data_settings(source, member_directory(source.store_path_root_dir, self_id), files or Files())
     conversion = Conversion(locked, target, CommitLog, listener, files or Files())
-    return await conversion.run(partial(LedgerSource, source, self_id), _finish_plain)
+    return await conversion.run(partial(MemberSource, source, self_id), _finish_plain)
 
 
 def _settings_of(source: StoreSettings, root: str) -> StoreSettings:

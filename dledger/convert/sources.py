@@ -1,4 +1,5 @@
-"""The records of a stopped broker's log, read only: of a plain one, or of a member of a group."""
+"""The records of a stopped broker's log, read only: of a plain one, or of a member of a group, whose ledger may have an
+older plain log below it."""
 
 from __future__ import annotations
 
@@ -62,6 +63,7 @@ class PlainSource:
         if not files:
             raise StoreRefused(f"{', '.join(Layout(settings).commit_logs)} has no log of a plain broker")
         self.range = (files[0].start, files[-1].likely_end)
+        self.end = files[-1].end
 
     def records(self) -> Iterator[Found]:
         log = self._offline.log
@@ -77,16 +79,57 @@ class PlainSource:
         self._offline.close()
 
 
+class MemberSource:
+    """The log of a member: the older plain log, if it has one, and then its ledger."""
+
+    def __init__(self, settings: StoreSettings, self_id: str) -> None:
+        files = ReadOnlyFiles()
+        plain = plain_settings(settings, member_directory(Layout(settings).root, self_id), files)
+        paths = log_directories(Layout(plain)).every
+        has_older = any(layout.start_offset(name) is not None for path in paths for name in files.list_directory(path))
+        ledger = LedgerSource(settings, self_id, is_begun=has_older)
+        self._sources: list[PlainSource | LedgerSource] = [ledger]
+        self.range = ledger.range
+        self.left_out: list[str] = []
+        try:
+            if has_older:
+                self._add_older(plain)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_older(self, plain: StoreSettings) -> None:
+        """Read the older log first. Raises StoreRefused if the ledger does not continue it, as a start does."""
+        older = PlainSource(plain)
+        self._sources.insert(0, older)
+        begin, end = self.range
+        if older.end != begin:
+            raise StoreRefused(
+                f"the plain log in {', '.join(Layout(plain).commit_logs)} ends at {older.end}, but the ledger begins "
+                f"at {begin}: it is not the one that this member began with. Restore that, or move the plain files away"
+            )
+        self.range = (older.range[0], end)
+
+    def records(self) -> Iterator[Found]:
+        for source in self._sources:
+            yield from source.records()
+            self.left_out += source.left_out
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+
 class LedgerSource:
     """The ledger of a member, up to the last entry that it knew to be committed. The records with which leaders opened
     their terms are not messages, and left out."""
 
-    def __init__(self, settings: StoreSettings, self_id: str) -> None:
+    def __init__(self, settings: StoreSettings, self_id: str, *, is_begun: bool) -> None:
+        """`is_begun`: an older log lies below it, so it may have no entries. Raises StoreRefused."""
         root = Layout(settings).root
         files = ReadOnlyFiles()
         directory = member_directory(root, self_id)
         data = log_directories(Layout(data_settings(settings, directory, files)))
-        plain = log_directories(Layout(plain_settings(settings, directory, files)))
         self._pool = OpenFiles(files, _OPEN_FILES)
         size = settings.mapped_file_size_commit_log_bytes
         self._data = FileSequence(self._pool, data.paths[0], size, holds_log=True)
@@ -95,15 +138,17 @@ class LedgerSource:
             raise StoreRefused(f"{', '.join(data.paths)} has no ledger; --self names the member as dLegerSelfId does")
         if replacing.waiting(files, directory, data):
             raise StoreRefused(f"{directory}: its leader was replacing this ledger; start the member and stop it again")
-        if any(layout.start_offset(name) is not None for path in plain.every for name in files.list_directory(path)):
-            raise StoreRefused(f"{root} has the log of a plain broker beside the ledger, which continues it")
         self._committed = TermFiles(files, directory).load_checkpoint()[1]
-        if self._committed < 0:
+        if self._committed < 0 and not (is_begun and self._is_empty()):
             raise StoreRefused(f"{directory}/checkpoint does not say what is committed; start the member and stop it")
         self._last = self._term = -1
         self._is_begun = False
         self.left_out: list[str] = []
         self.range = (self._data.files[0].start, self._data.files[-1].likely_end)
+
+    def _is_empty(self) -> bool:
+        """Return whether it has no entry yet."""
+        return not self._data.files[0].pread(0, ENTRY_HEADER_BYTES).strip(b"\0")
 
     def records(self) -> Iterator[Found]:
         behind = 0

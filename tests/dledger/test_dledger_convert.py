@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_lab import MemberStore, open_member
 from store_support import WallClock, abandon, inline, message, small_settings
 
 from triomq.broker.transaction_records import replacement_in
@@ -23,7 +24,7 @@ from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreError, StoreLocked, StoreRefused
 from triomq.store.message_store import MessageStore
-from triomq.store.upkeep.progress import Silence
+from triomq.store.upkeep.progress import Silence, State
 
 FOREVER = 1 << 62
 
@@ -132,6 +133,126 @@ async def test_a_round_trip_keeps_messages_queue_offsets_keys_and_tables(tmp_pat
     offsets = (plain / "config" / "consumerOffset.json").read_bytes()
     assert (back / "config" / "consumerOffset.json").read_bytes() == offsets
     assert not (ledger / "config" / "copied.json").exists(), "it speaks of physical offsets"
+
+
+class Heard(Silence):
+    """Remembers what a conversion shows of the log."""
+
+    every_ms = 0
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[int, int]] = []
+
+    def tell(self, state: State) -> None:
+        if state.what == "converting the log":
+            self.shown.append((state.done_bytes, state.left_bytes))
+
+
+async def grown(root: Path, count: int) -> MemberStore:
+    """Make the store of a member that was a plain broker before, still open: `filled`, and as a leader `count` messages
+    more in its two queues."""
+    await filled(root)
+    member = await open_member(root)
+    await member.lead()
+    for number in range(count):
+        body = b"%d" % number * (1 + number % 40)
+        member.put(queue_id=number % 2, body=body, keys=f"new{number}", uniq_key=f"N{number}")
+    member.commit_all()
+    await member.dispatch()
+    return member
+
+
+async def close_member(member: MemberStore) -> None:
+    member.save_committed()
+    await member.store.close()
+
+
+async def test_a_store_that_grew_from_a_plain_one_is_converted_with_both_logs(tmp_path: Path) -> None:
+    member = await grown(tmp_path / "grown", 90)
+    wanted = [messages(member.store, "T", queue_id) for queue_id in (0, 1)]
+    assert [len(found) for found in wanted] == [105, 105]
+    await close_member(member)
+    before = files_of(tmp_path / "grown")
+    report = await convert(to_plain, tmp_path / "grown", tmp_path / "plain")
+    assert (report.records, report.queues, report.left_out) == (210, 2, [])
+    assert files_of(tmp_path / "grown") == before, "the source stays as it was"
+    store = await plain_store(tmp_path / "plain")
+    assert [messages(store, "T", queue_id) for queue_id in (0, 1)] == wanted
+    for key in ("k0", "U119", "new0", "N89"):
+        assert len(store.reading.offsets_by_key("T", key, 10, 0, FOREVER)) == 1
+    assert store.append(message()).queue_offset == 105
+    offsets = (tmp_path / "grown" / "config" / "consumerOffset.json").read_bytes()
+    assert (tmp_path / "plain" / "config" / "consumerOffset.json").read_bytes() == offsets
+
+
+async def test_a_member_without_entries_is_converted_with_its_older_log(tmp_path: Path) -> None:
+    await filled(tmp_path / "grown")
+    await (await open_member(tmp_path / "grown")).store.close()
+    report = await convert(to_plain, tmp_path / "grown", tmp_path / "plain")
+    assert (report.records, report.left_out) == (120, [])
+
+
+async def test_what_the_older_log_has_lost_is_left_out_and_what_follows_is_converted(tmp_path: Path) -> None:
+    member = await grown(tmp_path / "grown", 90)
+    await close_member(member)
+    plain = tmp_path / "grown" / "commitlog"
+    with (plain / f"{4096:020d}").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff" * 20)
+    (plain / f"{0:020d}").unlink()  # as retention does
+    report = await convert(to_plain, tmp_path / "grown", tmp_path / "plain")
+    assert 150 < report.records < 209 and "damaged from" in report.left_out[0]
+    store = await plain_store(tmp_path / "plain")
+    assert messages(store, "T", 1)[-1]["queue_offset"] == 104 and messages(store, "T", 1)[-1]["body"] == b"89" * 10
+    assert store.reading.min_offset("T", 0) > 0
+
+
+async def test_committed_messages_name_half_messages_of_the_older_log_where_they_are_now(tmp_path: Path) -> None:
+    store = await plain_store(tmp_path / "grown")
+    for number in range(3):
+        store.append(message(body=b"x" * 60))
+        first = store.append(half(f"U{number}"))
+    store.commit()
+    await store.close()
+    member = await open_member(tmp_path / "grown")
+    await member.lead()
+    member.put(body=b"x" * 60)
+    second = member.store.append(half("U9"))
+    for each in (first, second):
+        at = each.physical_offset
+        member.put("Real", sys_flag=sys_flag.TRANSACTION_COMMIT, prepared_transaction_offset=at, uniq_key="U")
+    member.commit_all()
+    await member.dispatch()
+    await close_member(member)
+    await convert(to_plain, tmp_path / "grown", tmp_path / "plain")
+    plain = await plain_store(tmp_path / "plain")
+
+    def records(topic: str) -> list[bytes]:
+        return [bytes(data) for data in plain.reading.get_messages(topic, 0, 0, 10).records]
+
+    places = [read_fields(data, 0, len(data)).physical_offset for data in records(TRANS_HALF_TOPIC)]
+    named = [read_fields(data, 0, len(data)).prepared_transaction_offset for data in records("Real")]
+    assert named == places[2:] and len(named) == 2
+
+
+async def test_the_progress_goes_from_the_older_log_to_the_end_of_the_ledger(tmp_path: Path) -> None:
+    member = await grown(tmp_path / "grown", 2000)
+    end = member.ledger.end_pos
+    await close_member(member)
+    heard = Heard()
+    await to_plain(small_settings(tmp_path / "grown"), str(tmp_path / "plain"), "n0", heard)
+    assert len(heard.shown) == 2, "one for each 1024 records"
+    assert all(0 < done < end and end <= done + left <= end + 4096 for done, left in heard.shown)
+    assert heard.shown[0][0] < heard.shown[1][0]
+
+
+async def test_an_older_log_that_the_ledger_does_not_continue_is_refused(tmp_path: Path) -> None:
+    member = await grown(tmp_path / "grown", 9)
+    await close_member(member)
+    max((tmp_path / "grown" / "commitlog").iterdir()).unlink()
+    with pytest.raises(StoreRefused, match="not the one that this member began with"):
+        await convert(to_plain, tmp_path / "grown", tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
 
 
 async def test_two_conversions_of_one_log_make_the_same_bytes(tmp_path: Path) -> None:

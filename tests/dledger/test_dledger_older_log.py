@@ -17,11 +17,13 @@ from store_faults import FailingFiles
 from store_lab import MemberStore, open_member
 from store_support import WallClock, abandon, message, open_store, small_settings
 
+from triomq.dledger.convert.conversion import to_plain
 from triomq.dledger.rules.log import LogRefused
 from triomq.protocol import record
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreRefused
 from triomq.store.message_store import MessageStore
+from triomq.store.upkeep.progress import Silence
 
 OLD_MESSAGES = 40
 FILE_BYTES = 4096
@@ -137,6 +139,20 @@ async def test_every_message_of_a_real_member_with_an_older_log_is_at_its_queue_
     assert member.store.reading.min_physical_offset == 0
     await member.store.close()
     assert log_bytes(root) == before, "a start changes nothing in the log"
+
+
+@pytest.mark.parametrize("name", ["n0", "n1", "n2"])
+async def test_the_store_of_a_real_member_with_an_older_log_becomes_a_plain_one(name: str, tmp_path: Path) -> None:
+    root = real_store(name, tmp_path)
+    settings = small_settings(root, **GOLDEN_SIZES)
+    report = await to_plain(settings, str(tmp_path / "plain"), "n0", Silence())
+    assert report.left_out == []
+    store = await open_store(tmp_path / "plain", **GOLDEN_SIZES)
+    for topic, queue_id, queue_offset, digest in expectation()["acknowledged"]:
+        [data] = store.reading.get_messages(topic, queue_id, queue_offset, 1).records
+        fields = record.read_fields(data, 0, len(data))
+        body = data[fields.body_at : fields.body_at + fields.body_length]
+        assert (fields.queue_offset, hashlib.sha256(body).hexdigest()[:16]) == (queue_offset, digest)
 
 
 async def test_a_plain_log_ends_as_rocketmq_ends_it(tmp_path: Path) -> None:
