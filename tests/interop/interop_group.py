@@ -171,6 +171,10 @@ class Group:
             assert end <= held, f"{member} has {held} of {end} bytes"
             return data[:end]
 
+    def has_text(self, member: str, text: bytes) -> bool:
+        """Return whether the files of a member, which may run, have a text anywhere."""
+        return any(text in path.read_bytes() for path in Path(self.ledger_directory(member), "data").iterdir())
+
     def has_record(self, member: str, position: int, body: bytes) -> bool:
         """Return whether the files of a member, which may run, have a record with this body at a physical offset."""
         files = sorted(Path(self.ledger_directory(member), "data").iterdir())

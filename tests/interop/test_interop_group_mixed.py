@@ -5,13 +5,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 from interop_driver_set import DriverSet
-from interop_group import TROUBLES, Group, Load, Observer, check_equal, check_promises, observing, running_group
+from interop_group import TOPIC, TROUBLES, Group, Load, Observer, check_equal, check_promises, observing, running_group
 from interop_group_clients import OtherClients, check_route, other_clients
+
+from triomq import Message, MQClientError, Producer
 
 TWO_OF_APACHES = {"n0": "apache", "n1": "apache", "n2": "triomq"}
 TWO_OF_OURS = {"n0": "triomq", "n1": "apache", "n2": "triomq"}
+THREE_OF_OURS = dict.fromkeys(("n0", "n1", "n2"), "triomq")
+ALONE = b"nobody else has this"
 
 
 async def _get_over(group: Group, observer: Observer, load: Load, clients: OtherClients) -> None:
@@ -27,6 +32,53 @@ async def _fail(group: Group, observer: Observer, load: Load, clients: OtherClie
     await load.more(50)
     await TROUBLES[trouble](group, observer, member)
     await _get_over(group, observer, load, clients)
+
+
+async def _append_alone(group: Group, observer: Observer, leader: str) -> None:
+    """Let a leader append what no other member gets, and end all members without warning."""
+    await observer.make_lead(leader)
+    async with Producer("group-alone", name_server=group.name_server, retries=0) as producer:
+        await producer.send(Message(TOPIC, b"of all"))
+        for member in set(group.running) - {leader}:
+            group.kill(member)
+
+        async def _send() -> None:
+            with pytest.raises(MQClientError):
+                await producer.send(Message(TOPIC, ALONE * 20), timeout_seconds=2)
+
+        async with trio.open_nursery() as sends:
+            for _ in range(20):
+                sends.start_soon(_send)
+    assert group.has_text(leader, ALONE)
+    group.kill(leader)
+
+
+async def test_a_member_of_apaches_opens_the_ledger_from_which_ours_has_cut_what_nobody_else_got(
+    peer: Path, tmp_path: Path
+) -> None:
+    """It is killed, too, before the other one takes its place."""
+    with running_group(tmp_path, THREE_OF_OURS, peer) as group:
+        load = Load(group)
+        async with observing(group) as observer:
+            async with load.running():
+                await load.more(100)
+            await _append_alone(group, observer, "n0")
+            for member in ("n1", "n2"):
+                await group.start_soon(member)
+            async with load.running():
+                await load.more(100)
+                await group.start_soon("n0")
+                with trio.fail_after(20):
+                    while group.has_text("n0", ALONE):  # noqa: ASYNC110 (another process)
+                        await trio.sleep(0.02)
+                await load.more(50)
+                await trio.to_thread.run_sync(group.kill, "n0")
+                await group.exchange_soon("n0")
+                await observer.make_lead("n0")
+                await load.more(50)
+        await check_promises(group, load)
+        await check_equal(group)
+        assert not any(group.has_text(member, ALONE) for member in group.kinds)
 
 
 async def test_two_members_of_apaches_and_one_of_ours_keep_their_promises(
