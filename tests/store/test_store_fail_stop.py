@@ -126,7 +126,7 @@ async def check_nothing_is_lost(tmp_path: Path, store: MessageStore, **changes: 
         told = Waits()
         mark.call_beyond(1 << 40, told)
         assert type(told.told[0]) is StoreFailed
-    with trio.fail_after(5), pytest.RaisesGroup(StoreFailed, flatten_subgroups=True, allow_unwrapped=True):
+    with trio.fail_after(120), pytest.RaisesGroup(StoreFailed, flatten_subgroups=True, allow_unwrapped=True):
         await store.run()
     await store.close()
     assert (tmp_path / "abort").exists()
