@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from triomq.admin import bodies
 from triomq.admin.errors import AdminError, UsageError
-from triomq.admin.frame import Response
 from triomq.admin.previews import PREVIEWS
 from triomq.admin.session import Session
+from triomq.protocol.json_frame import Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,22 +1,23 @@
 """Requests to NameServers and brokers: one blocking connection to each address, opened when it is first needed.
 
-`request` and `call` send one request and wait for its response. They discard responses with another number, which
-belong to requests that timed out. `begin` and `next_response` are for several requests in flight. One thread, one
-owner; `with` closes the connections.
+`request` and `call` send one request and wait for its response. `begin` and `next_response` are for several requests in
+flight. One thread, one owner; `with` closes the connections. A connection that failed is opened again.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 
 from triomq.admin import bodies
 from triomq.admin.errors import AdminError, NotAllowed, NotFound, Unreachable, UsageError
-from triomq.admin.frame import LANGUAGE, MAX_FRAME_BYTES, Response, decode_response, encode_request
+from triomq.protocol.errors import FrameError
+from triomq.protocol.json_frame import LANGUAGE, Request, Response
+from triomq.remoting.blocking_connection import BlockingConnection, PeerClosed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ssl
     from types import TracebackType
     from typing import Any, Self
 
@@ -43,76 +44,6 @@ class Refused(AdminError):
             self.exit_status = NotAllowed.exit_status
 
 
-class Connection:
-    """One connection. Every method raises Unreachable if the peer cannot be reached or does not respond in time."""
-
-    def __init__(self, address: str, timeout_seconds: float, *, tls: bool = False, ca_file: str = "") -> None:
-        self._address = address
-        self._opaque = 0
-        host, separator, port = address.rpartition(":")
-        if not separator or not port.isdecimal():
-            raise UsageError(f"{address!r} is not an address: write HOST:PORT")
-        try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_seconds)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tls:
-                self._socket = _tls_socket(self._socket, host.strip("[]"), ca_file)
-        except OSError as error:
-            raise Unreachable(f"cannot connect to {address}: {_reason(error)}") from error
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def call(self, code: int, fields: dict[str, str], body: bytes, timeout_seconds: float, language: str) -> Response:
-        deadline = time.monotonic() + timeout_seconds
-        opaque = self.begin(code, fields, body, timeout_seconds, language)
-        while True:
-            response = self.next_response(deadline, timeout_seconds)
-            if response.opaque == opaque:
-                return response
-
-    def begin(self, code: int, fields: dict[str, str], body: bytes, timeout_seconds: float, language: str) -> int:
-        """Send a request and return its number without waiting for the response."""
-        self._opaque += 1
-        try:
-            self._socket.settimeout(timeout_seconds)
-            self._socket.sendall(encode_request(code, self._opaque, fields, body, language))
-        except OSError as error:
-            raise self._unreachable(error, timeout_seconds) from error
-        return self._opaque
-
-    def next_response(self, deadline: float, timeout_seconds: float) -> Response:
-        """Return the next response, to whichever request; `timeout_seconds` is for the text of an error."""
-        try:
-            return decode_response(self._read_frame(deadline))
-        except (OSError, ValueError) as error:
-            raise self._unreachable(error, timeout_seconds) from error
-
-    def _unreachable(self, error: OSError | ValueError, timeout_seconds: float) -> Unreachable:
-        if isinstance(error, TimeoutError):
-            return Unreachable(f"{self._address} did not respond within {timeout_seconds:g} s")
-        if isinstance(error, OSError):
-            return Unreachable(f"the connection to {self._address} broke: {_reason(error)}")
-        return Unreachable(f"{self._address} does not speak RocketMQ's protocol: {error}")
-
-    def _read_frame(self, deadline: float) -> bytes:
-        size = int.from_bytes(self._read(4, deadline), "big")
-        if not 4 <= size <= MAX_FRAME_BYTES:
-            raise ValueError(f"it announced a frame of {size} bytes")
-        return self._read(size, deadline)
-
-    def _read(self, count: int, deadline: float) -> bytes:
-        parts: list[bytes] = []
-        while count:
-            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            part = self._socket.recv(min(count, 1024 * 1024))
-            if not part:
-                raise ConnectionResetError("closed by the peer")
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
-
 class Session:
     """`name_servers` are addresses separated by semicolons. `ca_file` has the certificates to trust; without it none is
     checked.
@@ -132,7 +63,7 @@ class Session:
         self._credentials = credentials
         self._tls = tls
         self._ca_file = ca_file
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, BlockingConnection] = {}
         self._cluster_info: dict[str, Any] | None = None
 
     def another(self) -> Session:
@@ -175,12 +106,13 @@ class Session:
         if response is not None:
             return response
         connection = self._connection(address)
+        seconds = timeout_seconds or self._timeout_seconds
+        deadline = time.monotonic() + seconds
         try:
-            texts = self._texts(code, fields, body)
-            return connection.call(code, texts, body, timeout_seconds or self._timeout_seconds, language)
-        except Unreachable:
-            self._forget(address)
-            raise
+            (opaque,) = connection.send(_request(code, fields, body, language), deadline=deadline)
+            return connection.receive(opaque, deadline=deadline)
+        except (OSError, FrameError) as error:
+            raise self._failed(address, error, seconds) from error
 
     def begin(self, address: str, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> int:
         """Send a request and return its number; `next_response` has the responses. Not for sessions that only plan."""
@@ -188,34 +120,54 @@ class Session:
             raise AdminError(f"request {code} is only planned, and has no response")
         connection = self._connection(address)
         try:
-            return connection.begin(code, self._texts(code, fields, body), body, self._timeout_seconds, LANGUAGE)
-        except Unreachable:
-            self._forget(address)
-            raise
+            (opaque,) = connection.send(_request(code, fields, body, LANGUAGE))
+        except OSError as error:
+            raise self._failed(address, error, self._timeout_seconds) from error
+        return opaque
 
     def next_response(self, address: str, *, timeout_seconds: float | None = None) -> Response:
         """Return the next response to a request of `begin`, in any order and whatever its code."""
         seconds = timeout_seconds or self._timeout_seconds
         connection = self._connection(address)
         try:
-            return connection.next_response(time.monotonic() + seconds, seconds)
-        except Unreachable:
-            self._forget(address)
-            raise
+            return connection.next_response(deadline=time.monotonic() + seconds)
+        except (OSError, FrameError) as error:
+            raise self._failed(address, error, seconds) from error
 
-    def _texts(self, code: int, fields: dict[str, Any] | None, body: bytes) -> dict[str, str]:
-        texts = {key: _text(value) for key, value in (fields or {}).items() if value is not None}
-        return texts if self._credentials is None else _signed(code, texts, body, self._credentials)
-
-    def _connection(self, address: str) -> Connection:
+    def _connection(self, address: str) -> BlockingConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = Connection(address, self._timeout_seconds, tls=self._tls, ca_file=self._ca_file)
+            try:
+                connection = BlockingConnection(
+                    address,
+                    self._timeout_seconds,
+                    context=self._context if self._tls else None,
+                    credentials=None if self._credentials is None else (*self._credentials, None),
+                )
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            except OSError as error:
+                raise Unreachable(f"cannot connect to {address}: {_reason(error)}") from error
             self._connections[address] = connection
         return connection
 
-    def _forget(self, address: str) -> None:
+    def _context(self) -> ssl.SSLContext:
+        import ssl
+
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self._ca_file or None)
+        context.check_hostname = False
+        if not self._ca_file:
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def _failed(self, address: str, error: OSError | FrameError, seconds: float) -> Unreachable:
+        """Close a connection that is of no more use, and return what the command says of it."""
         self._connections.pop(address).close()
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"{address} did not respond within {seconds:g} s")
+        if isinstance(error, OSError):
+            return Unreachable(f"the connection to {address} broke: {_reason(error)}")
+        return Unreachable(f"{address} does not speak RocketMQ's protocol: {error}")
 
     def call(
         self,
@@ -332,26 +284,16 @@ def _read_secret(path: str) -> str:
         raise SecretError(f"{path} cannot be used: {error}") from None
 
 
+def _request(code: int, fields: dict[str, Any] | None, body: bytes, language: str) -> Request:
+    texts = {key: _text(value) for key, value in (fields or {}).items() if value is not None}
+    return Request(code, texts, body, language=language)
+
+
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _signed(code: int, fields: dict[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
-    from triomq.protocol.signature import sign_bound, stamp
-
-    signed_at = stamp(time.time_ns() // 1_000_000, os.urandom(8))
-    return sign_bound(code, fields, body, *credentials, signed_at=signed_at)
-
-
-def _tls_socket(plain: socket.socket, host: str, ca_file: str) -> socket.socket:
-    import ssl
-
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca_file or None)
-    context.check_hostname = False
-    if not ca_file:
-        context.verify_mode = ssl.CERT_NONE
-    return context.wrap_socket(plain, server_hostname=host)
-
-
 def _reason(error: OSError) -> str:
+    if isinstance(error, PeerClosed):
+        return "closed by the peer"
     return error.strerror or str(error) or type(error).__name__

@@ -25,7 +25,7 @@ from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import FrameError, ProtocolError
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
-from triomq.spark.connection import BlockingConnection
+from triomq.spark.connection import CommandConnection
 from triomq.spark.errors import BrokerError, OptionError, Unreachable
 from triomq.spark.options import ConnectionOptions
 
@@ -54,7 +54,7 @@ class Cluster:
         self.options = options
         self.clock = clock
         self._wait = wait
-        self._connections: dict[str, BlockingConnection] = {}
+        self._connections: dict[str, CommandConnection] = {}
         self._routes = RouteTable()
         self._name_servers = NameServerList(options.name_servers)
 
@@ -69,11 +69,11 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def connection(self, address: str) -> BlockingConnection:
+    def connection(self, address: str) -> CommandConnection:
         """The open connection to an address, or a new one. Raises OSError."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BlockingConnection(address, self.options)
+            connection = self._connections[address] = CommandConnection(address, self.options)
         return connection
 
     def drop(self, address: str) -> None:

@@ -1,100 +1,62 @@
-"""One blocking connection to a broker or name server, on which many requests may wait for their responses.
-
-An executor's hot path is pull, parse, pull, which needs no event loop. `send` writes requests and returns their
-numbers; `receive` waits for the response to one of them and keeps responses that come before it. At most
-`MAX_IN_FLIGHT` requests are unanswered. One owner, one thread; after an exception the connection is of no use.
+"""The blocking connection (triomq.remoting.blocking_connection) as sources and sink use it: it sends and receives
+RemotingCommands, which the requests and readers of the client's core are made of, and follows the options.
 """
 
 from __future__ import annotations
 
-import socket
 import ssl
-import time
-from typing import Final
 
-from triomq.client.core.config import Credentials
-from triomq.client.core.signing import SigningHook
-from triomq.protocol.codes import LanguageCode
-from triomq.protocol.command import RemotingCommand
-from triomq.protocol.errors import FrameError
-from triomq.protocol.frame import MAX_FRAME_BYTES, decode_frame, encode_frame
+from triomq.protocol.command import RPC_RESPONSE, RemotingCommand
+from triomq.protocol.json_frame import Request
+from triomq.remoting.blocking_connection import BlockingConnection, TooManyRequests
 from triomq.spark.errors import BrokerError, OptionError
 from triomq.spark.options import ConnectionOptions
 
-MAX_IN_FLIGHT: Final = 1024
-RECEIVE_BUFFER_BYTES: Final = 1024 * 1024
 
-
-class BlockingConnection:
+class CommandConnection:
     """Every method raises OSError (TimeoutError included) and FrameError when the connection is of no more use."""
 
     def __init__(self, address: str, options: ConnectionOptions) -> None:
-        self.address = address
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        self._signing: SigningHook | None = None
+        credentials = None
         if options.access_key is not None:
-            credentials = Credentials(options.access_key, options.secret_key or "", options.security_token, bound=True)
-            self._signing = SigningHook(credentials, lambda: time.time_ns() // 1_000_000)
-        self._socket = socket.create_connection((host, int(port)), options.request_timeout_ms / 1000)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if options.tls:
-            self._socket = tls_context(options).wrap_socket(self._socket, server_hostname=host)
-        self._file = self._socket.makefile("rb", RECEIVE_BUFFER_BYTES)
-        self._next_opaque = 1
-        self._outstanding: set[int] = set()
-        self._early: dict[int, RemotingCommand] = {}
+            credentials = options.access_key, options.secret_key or "", options.security_token
+        self._connection = BlockingConnection(
+            address,
+            options.request_timeout_ms / 1000,
+            context=(lambda: tls_context(options)) if options.tls else None,
+            credentials=credentials,
+        )
 
     def close(self) -> None:
-        self._file.close()
-        self._socket.close()
+        self._connection.close()
 
     def send(self, *requests: RemotingCommand) -> list[int]:
-        """Write requests in one piece and return their numbers."""
-        frames = []
-        opaques = []
-        for request in requests:
-            if len(self._outstanding) >= MAX_IN_FLIGHT:
-                raise BrokerError(f"more than {MAX_IN_FLIGHT} requests to {self.address} are unanswered")
-            request.opaque = self._next_opaque
-            request.language = int(LanguageCode.PYTHON)
-            self._next_opaque += 1
-            if self._signing is not None:
-                self._signing.before_request(self.address, request)
-            frames.append(encode_frame(request))
-            opaques.append(request.opaque)
-            if not request.is_oneway:
-                self._outstanding.add(request.opaque)
-        self._socket.sendall(b"".join(frames))
-        return opaques
+        """Write requests in one piece and return their numbers. Raises BrokerError if too many are unanswered."""
+        try:
+            return self._connection.send(
+                *[
+                    Request(request.code, request.ext_fields or {}, request.body, is_oneway=request.is_oneway)
+                    for request in requests
+                ]
+            )
+        except TooManyRequests as error:
+            raise BrokerError(str(error)) from None
 
     def receive(self, opaque: int) -> RemotingCommand:
         """Return the response to request `opaque`. Waits as long as bytes keep coming within the request timeout."""
-        while True:
-            response = self._early.pop(opaque, None)
-            if response is not None:
-                return response
-            command = self._read_frame()
-            if command.is_response and command.opaque in self._outstanding:
-                self._outstanding.discard(command.opaque)
-                self._early[command.opaque] = command
+        response = self._connection.receive(opaque)
+        return RemotingCommand(
+            response.code,
+            flag=RPC_RESPONSE,
+            opaque=response.opaque,
+            remark=response.remark or None,
+            body=response.body,
+            ext_fields=response.fields,
+        )
 
     def call(self, request: RemotingCommand) -> RemotingCommand:
         """Send one request and return its response."""
         return self.receive(self.send(request)[0])
-
-    def _read_frame(self) -> RemotingCommand:
-        length = self._read(4)
-        size = int.from_bytes(length, "big", signed=True)
-        if not 4 <= size <= MAX_FRAME_BYTES:
-            raise FrameError(f"{self.address} announced a frame of {size} bytes")
-        return decode_frame(length + self._read(size))
-
-    def _read(self, count: int) -> bytes:
-        data: bytes = self._file.read(count)
-        if len(data) < count:
-            raise ConnectionError(f"{self.address} closed the connection")
-        return data
 
 
 def tls_context(options: ConnectionOptions) -> ssl.SSLContext:

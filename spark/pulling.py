@@ -26,7 +26,7 @@ from triomq.protocol.headers.pull import PullMessageRequestHeader, PullMessageRe
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SUB_ALL, TAG
 from triomq.spark.cluster import CONNECTION_ERRORS, Cluster, refused
-from triomq.spark.connection import BlockingConnection
+from triomq.spark.connection import CommandConnection
 from triomq.spark.errors import DataLost
 
 END_GRACE_SECONDS: Final = 10.0
@@ -111,7 +111,7 @@ class QueueRange:
         self._redo = None
         self._ask_from = self.next_offset
 
-    def _ask(self, connection: BlockingConnection) -> None:
+    def _ask(self, connection: CommandConnection) -> None:
         if self._redo is not None:
             begin, end = self._redo
             self._asked.appendleft((connection.send(self._request(begin, end))[0], begin, end))

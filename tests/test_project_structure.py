@@ -88,6 +88,7 @@ UNUSED: dict[str, str] = {
     "broker/metrics/stats.py:BrokerStats.commercial": "one of RocketMQ's statistics; plug-ins count there",
     "broker/metrics/stats_names.py:STATS_NAMES": TABLE,
     "broker/tasks.py:NOT_SCHEDULED": TABLE,
+    "protocol/frame.py:decode_frame": "the inverse of encode_frame, which tests read frames with",
     "protocol/headers/registry.py:REQUEST_HEADERS": TABLE,
     "protocol/headers/registry.py:RESPONSE_HEADERS": TABLE,
     "protocol/record.py:encode_record": "the inverse of decode_record, which tests write records with",

@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "broker": {"dashboard", "monitoring", "dledger", "store", "remoting", "protocol", "daemon"},
     "client": {"remoting", "protocol"},
     "spark": {"client", "store", "remoting", "protocol"},
-    "admin": {"protocol"},
+    "admin": {"remoting", "protocol"},
 }
 # Modules that stand above their package: they run whole clusters and so may import more.
 MORE_ARROWS: dict[str, set[str]] = {

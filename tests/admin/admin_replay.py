@@ -11,10 +11,10 @@ from golden_data import golden_lines
 from triomq.admin.command import find_command
 from triomq.admin.commands import function_of
 from triomq.admin.errors import AdminError
-from triomq.admin.frame import Response, decode_response
 from triomq.admin.output import TEXT, Output
 from triomq.admin.run import Run
 from triomq.admin.session import Session
+from triomq.protocol.json_frame import Response, decode_response
 
 NAME_SERVER = "127.0.0.2:21676"
 ROUTE = 105

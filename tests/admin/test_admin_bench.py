@@ -14,10 +14,10 @@ from verb_calls import check, items, lines
 
 from triomq.admin.__main__ import main
 from triomq.admin.errors import AdminError, Unreachable
-from triomq.admin.frame import Response
 from triomq.admin.verbs import bench, bench_load
 from triomq.admin.verbs.bench_figures import MAX_KINDS_OF_ERRORS, Figures, percentile
 from triomq.admin.verbs.bench_load import Load
+from triomq.protocol.json_frame import Response
 
 Capture = pytest.CaptureFixture[str]
 at_cluster = pytest.mark.usefixtures("at_cluster")

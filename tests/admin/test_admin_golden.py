@@ -131,8 +131,8 @@ def test_json_has_no_secrets(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_refuses_for_its_access_control_is_not_allowed() -> None:
-    from triomq.admin.frame import Response
     from triomq.admin.session import Refused
+    from triomq.protocol.json_frame import Response
 
     assert Refused("b:1", Response(16, 1, "no", {}, b"")).exit_status == NotAllowed.exit_status
     remark = "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"

@@ -12,8 +12,13 @@ import pytest
 from triomq.admin.commands import MODULES
 
 ROOT = Path(__file__).resolve().parents[2]
-NEVER = {"trio", "structlog", "asyncio", "yaml", "rich", "outcome", "triomq.client", "triomq.remoting", "triomq.broker"}
+NEVER = {"trio", "structlog", "asyncio", "yaml", "rich", "outcome", "triomq.client", "triomq.broker"}
+OF_REMOTING = {"triomq.remoting", "triomq.remoting.blocking_connection"}
 BUILT_IN_ONLY = {"msgspec", "msgpack", "json", "re", "typing", "socket", "argparse", "dataclasses", "enum"}
+
+
+def of_remoting(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.startswith("triomq.remoting")}
 
 
 def loaded(program: str) -> set[str]:
@@ -59,8 +64,11 @@ def test_a_command_of_operators_needs_no_msgspec(text: str) -> None:
     words = [*text.split(), "-n", "127.0.0.1:1", "--timeout", "1"]
     modules = loaded(f"from triomq.admin.__main__ import main; main({words!r})")
     assert modules & (NEVER | {"msgspec", "msgpack", "typing", "argparse", "dataclasses"}) == set()
+    assert of_remoting(modules) == OF_REMOTING
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_no_command_imports_an_event_loop(module: str) -> None:
-    assert loaded(f"import triomq.admin.commands.{module}") & NEVER == set()
+    modules = loaded(f"import triomq.admin.commands.{module}")
+    assert modules & NEVER == set()
+    assert of_remoting(modules) <= OF_REMOTING

@@ -7,18 +7,16 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from triomq.admin import bodies, frame
+from triomq.admin import bodies
 from triomq.admin.__main__ import main
 from triomq.admin.errors import AdminError, NotFound, Unreachable, UsageError
 from triomq.admin.session import Refused, Session, credentials_of_environment
-from triomq.protocol.frame import FrameDecoder, decode_frame
+from triomq.protocol.frame import FrameDecoder
 
 Peer = Callable[[socket.socket], None]
 
@@ -45,10 +43,15 @@ def listening(*peers: Peer) -> Iterator[str]:
 
 def read_request(connection: socket.socket) -> tuple[int, int]:
     """Return (code, opaque) of the next request."""
+    return read_requests(connection, 1)[0]
+
+
+def read_requests(connection: socket.socket, count: int) -> list[tuple[int, int]]:
     decoder = FrameDecoder()
-    while True:
-        for command in decoder.feed(connection.recv(65536)):
-            return command.code, command.opaque
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        found += [(command.code, command.opaque) for command in decoder.feed(connection.recv(65536))]
+    return found
 
 
 def response(opaque: int, code: int = 0, remark: str = "", body: bytes = b"") -> bytes:
@@ -63,46 +66,6 @@ def responding(code: int = 0, remark: str = "", body: bytes = b"") -> Peer:
         connection.sendall(response(opaque, code, remark, body))
 
     return peer
-
-
-# -- frames ------------------------------------------------------------------------------------------------------------
-
-
-@given(
-    code=st.integers(0, 65535),
-    opaque=st.integers(0, 2**31 - 1),
-    fields=st.dictionaries(st.text(min_size=1), st.text(), max_size=5),
-    body=st.binary(max_size=200),
-)
-def test_a_request_is_the_frame_that_the_brokers_decoder_reads(
-    code: int, opaque: int, fields: dict[str, str], body: bytes
-) -> None:
-    command = decode_frame(frame.encode_request(code, opaque, fields, body))
-    assert (command.code, command.opaque, command.body) == (code, opaque, body)
-    assert dict(command.ext_fields or {}) == fields
-    assert not command.is_response
-
-
-@given(st.binary(max_size=300))
-def test_bytes_that_are_no_response_raise_value_error_and_nothing_else(data: bytes) -> None:
-    with suppress(ValueError):
-        frame.decode_response(data)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x01\x00\x00\x02{}",
-        b"\x00\x00\x00\x09{}",
-        b"\x00\x00\x00\x02[]",
-        b"\x00\x00\x00\x02{}",
-        b'\x00\x00\x00\x0c{"code":"0"}',
-    ],
-)
-def test_a_response_needs_a_json_header_with_a_code(data: bytes) -> None:
-    with pytest.raises(ValueError):
-        frame.decode_response(data)
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
@@ -181,6 +144,28 @@ def test_a_late_response_to_an_earlier_request_is_thrown_away() -> None:
 
     with listening(late) as address, Session(address) as session:
         assert session.call(address, 28).body == b"new"
+
+
+def test_a_response_that_comes_while_another_is_waited_for_is_kept() -> None:
+    def both(connection: socket.socket) -> None:
+        (_, first), (_, second) = read_requests(connection, 2)
+        connection.sendall(response(first, body=b"first") + response(second, body=b"second"))
+
+    with listening(both) as address, Session(address) as session:
+        opaque = session.begin(address, 28)
+        assert session.call(address, 28).body == b"second"
+        kept = session.next_response(address)
+        assert (kept.opaque, kept.body) == (opaque, b"first")
+
+
+def test_a_request_of_the_broker_is_not_taken_for_a_response() -> None:
+    def asking(connection: socket.socket) -> None:
+        _, opaque = read_request(connection)
+        connection.sendall(response(opaque, body=b"asks").replace(b'"flag":1', b'"flag":0'))
+        connection.sendall(response(opaque, body=b"answers"))
+
+    with listening(asking) as address, Session(address) as session:
+        assert session.call(address, 28).body == b"answers"
 
 
 def test_a_connection_that_failed_is_opened_again() -> None:

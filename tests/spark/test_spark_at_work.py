@@ -132,15 +132,15 @@ def test_a_broker_is_asked_for_little_at_a_time(cluster: Any, filled: str, monke
     """Options bound the requests that a task has in flight, whatever it reads: pullsInFlight requests of pullBatchSize
     messages, over one connection.
     """
-    from triomq.spark.connection import BlockingConnection
+    from triomq.remoting.blocking_connection import BlockingConnection
 
     made: list[BlockingConnection] = []
     most = 0
     first, send = BlockingConnection.__init__, BlockingConnection.send
 
-    def make(self: BlockingConnection, *arguments: Any) -> None:
+    def make(self: BlockingConnection, *arguments: Any, **options: Any) -> None:
         made.append(self)
-        first(self, *arguments)
+        first(self, *arguments, **options)
 
     def count(self: BlockingConnection, *requests: Any) -> list[int]:
         nonlocal most

@@ -18,8 +18,8 @@ from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.protocol.signature import is_signed_by
-from triomq.spark import connection as blocking_connection
-from triomq.spark.connection import BlockingConnection, tls_context
+from triomq.remoting import blocking_connection
+from triomq.spark.connection import CommandConnection, tls_context
 from triomq.spark.errors import BrokerError, OptionError
 from triomq.spark.options import SINK_OPTIONS, ConnectionOptions, OptionTable, connection_options
 
@@ -67,7 +67,7 @@ def test_answers_may_overtake_each_other() -> None:
             connection.sendall(encode_frame(new_response(request, 0, f"for {request.code}")))
 
     with server(serve) as address:
-        connection = BlockingConnection(address, options())
+        connection = CommandConnection(address, options())
         numbers = connection.send(new_request(1), new_request(2), new_request(3))
         assert [connection.receive(number).remark for number in numbers] == ["for 1", "for 2", "for 3"]
         connection.close()
@@ -82,7 +82,7 @@ def test_requests_are_signed() -> None:
         )
 
     with server(serve) as address:
-        connection = BlockingConnection(address, options(access_key="me", secret_key="secret"))
+        connection = CommandConnection(address, options(access_key="me", secret_key="secret"))
         assert connection.call(new_request(1, ext_fields={"topic": "T"}, body=b"body")).remark == "True me"
         connection.close()
 
@@ -94,7 +94,7 @@ def test_a_connection_that_is_of_no_more_use(answer: bytes, error: type[Exceptio
         connection.sendall(answer)
 
     with server(serve) as address:
-        connection = BlockingConnection(address, options())
+        connection = CommandConnection(address, options())
         with pytest.raises(error):
             connection.call(new_request(1))
         connection.close()
@@ -109,7 +109,7 @@ def test_requests_that_wait_for_a_response_are_bounded(monkeypatch: pytest.Monke
                 connection.sendall(encode_frame(new_response(request, 0)))
 
     with server(serve) as address:
-        connection = BlockingConnection(address, options())
+        connection = CommandConnection(address, options())
         numbers = connection.send(new_request(1), new_request(9, oneway=True), new_request(2), new_request(3))
         with pytest.raises(BrokerError, match=f"more than 3 requests to {address} are unanswered"):
             connection.send(new_request(4))
@@ -127,7 +127,7 @@ def test_a_response_that_nobody_waits_for_is_dropped() -> None:
         connection.sendall(encode_frame(stray) + encode_frame(request) + encode_frame(new_response(request, 0, "mine")))
 
     with server(serve) as address:
-        connection = BlockingConnection(address, options())
+        connection = CommandConnection(address, options())
         assert connection.call(new_request(1)).remark == "mine"
         connection.close()
 
@@ -142,7 +142,7 @@ def test_a_response_that_comes_before_its_request_is_not_taken_for_it() -> None:
         connection.sendall(encode_frame(new_response(request, 0, "second")))
 
     with server(serve) as address:
-        connection = BlockingConnection(address, options())
+        connection = CommandConnection(address, options())
         assert [connection.call(new_request(1)).remark for _ in range(2)] == ["first", "second"]
         connection.close()
 
@@ -154,7 +154,7 @@ def test_a_frame_of_an_impossible_size_ends_the_connection(size: int) -> None:
         connection.sendall(size.to_bytes(4, "big") + bytes(16))
 
     with server(serve) as address:
-        connection = BlockingConnection(address, options())
+        connection = CommandConnection(address, options())
         with pytest.raises(FrameError, match=f"announced a frame of {size} bytes"):
             connection.call(new_request(1))
         connection.close()
@@ -163,7 +163,7 @@ def test_a_frame_of_an_impossible_size_ends_the_connection(size: int) -> None:
 def test_a_silent_server_is_waited_for_as_long_as_the_option_says() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        connection = BlockingConnection(address, ConnectionOptions((), request_timeout_ms=50))
+        connection = CommandConnection(address, ConnectionOptions((), request_timeout_ms=50))
         with pytest.raises(TimeoutError):
             connection.call(new_request(1))
         connection.close()
