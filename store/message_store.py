@@ -6,6 +6,7 @@ It creates and owns the parts, and controls their lifetime: opening, background 
     reading     messages, offsets, times, keys, log bytes
     replica     a slave's log: bytes as its master has them
     quorum      the log of a member of a group: what is committed, who leads
+    silent_queues  the ends of queues of whose messages the log of a slave has none
     upkeep      operations of administrators: deleting queues and files
 
 It knows neither requests nor sockets. Everything runs in the thread of the event loop. `append`, `commit` and reading
@@ -37,6 +38,7 @@ from triomq.store.reading import Reading
 from triomq.store.refusals import Refusals
 from triomq.store.replica import Replica
 from triomq.store.results import MessageToStore, PutResult, RecoveryReport
+from triomq.store.silent_queues import SilentQueues
 from triomq.store.upkeep.administration import Upkeep
 from triomq.store.upkeep.backlog import Backlog
 from triomq.store.upkeep.flush import Flush, SyncObserver
@@ -116,7 +118,8 @@ class MessageStore:
         self._backlog = Backlog(contents, dispatch, stop, self._committing.write_backlog)
         self.reading = Reading(contents, live, elsewhere)
         tail_cut = TailCut(contents, marks, self._flush, stop, elsewhere)
-        self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop)
+        self.silent_queues = SilentQueues(contents, self._refusals, self._committing, stop)
+        self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop, self.silent_queues)
         self.quorum = Quorum(contents, marks, dispatch, self._committing, self.replica, tail_cut, self._refusals, stop)
         contents.log.on_written = self.quorum.written
         self.upkeep = Upkeep(contents, self._retention, self._committing.commit, self._appending.append_deletion)

@@ -49,6 +49,7 @@ class Quorum:
         "_tail_cut",
         "_target",
         "_wake",
+        "replaced_count",
     )
 
     def __init__(
@@ -73,6 +74,8 @@ class Quorum:
         self._fail_stop = fail_stop
         self._target = 0
         self._wake = trio.Event()
+        self.replaced_count = 0
+        """How often the leader has replaced the whole log."""
 
     def begin(self, opened: Opened) -> None:
         """Start with what recovery has entered."""
@@ -115,6 +118,7 @@ class Quorum:
         nothing in common with this one. Raises StoreFailed."""
         self._target = self._log.scan_stop = begin
         self._marks.flushed.set_back(min(begin, self._marks.flushed.value), LogCut("the log was replaced"))
+        self.replaced_count += 1
         with self._fail_stop.during("replacing the log"):
             self._tail_cut.cut_derived(begin)
             for queue in self._contents.queues:

@@ -34,6 +34,7 @@ from triomq.store.log.log_scan import LogScan
 from triomq.store.log.scanned_record import ScannedRecord, quick_record, scanned
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.silent_queues import SilentQueues
 from triomq.store.upkeep.tail_cut import TailCut
 
 log = structlog.get_logger("triomq.store.replica")
@@ -58,6 +59,7 @@ class Replica:
         "_pieces",
         "_queues",
         "_settings",
+        "_silent",
         "_tail_cut",
         "dispatched_offset",
         "fault",
@@ -72,6 +74,7 @@ class Replica:
         committing: Committing,
         tail_cut: TailCut,
         fail_stop: FailStop,
+        silent: SilentQueues,
     ) -> None:
         self._contents = contents
         self._log = contents.log
@@ -81,6 +84,7 @@ class Replica:
         self._committing = committing
         self._tail_cut = tail_cut
         self._fail_stop = fail_stop
+        self._silent = silent
         self._is_open = False
         self._filled: list[ConsumeQueue] = []
         # Bytes that are written but not dispatched, with their offsets, so that they need not be read back.
@@ -322,12 +326,18 @@ class Replica:
                 before=expected,
             )
             self._committing.dispatched(0)  # writes what is buffered
-            if queue.buffered_count == 0 and queue_offset >= queue.first_in_files:
+            if queue.buffered_count:
+                return
+            if queue_offset < queue.first_in_files:
+                self._silent.begin_anew(queue)
+            else:
                 queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was restarted"))
                 queue.cut(queue_offset)
                 queue.min_offset = min(queue.min_offset, queue_offset)
-            return
-        if expected and queue_offset - expected > MAX_GAP_ENTRIES:
+                return
+        elif self._silent.is_silent(queue):
+            self._silent.drop_files_before(queue, queue_offset)
+        elif expected and queue_offset - expected > MAX_GAP_ENTRIES:
             log.error(
                 "implausible queue offset",
                 topic=queue.topic,

@@ -37,6 +37,7 @@ from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_account import MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.replication.queue_ends import QueueEnds
 from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
 from triomq.broker.topic_deletion import TopicDeletion
@@ -314,6 +315,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         tables.delay_offsets,
         is_trusted=lambda: tables.group is not None or follower.agrees,
         sign=MasterAccount(home / TOOLS_FILE, tables.now_ms).sign,
+        ends=QueueEnds(metadata.topics, tables.store),
     )
     return Replication(access, tls, log_server, follower, master_tables)
 

@@ -1,10 +1,11 @@
 """MasterTables: a slave's copies of its master's topics, groups, consumer offsets and delay offsets (RocketMQ:
-SlaveSynchronize).
+SlaveSynchronize), and of the ends of queues.
 
     every 10 s, first after 3 s     GET_ALL_TOPIC_CONFIG              replaced as a whole when the version differs
                                     GET_ALL_CONSUMER_OFFSET           merged, entry by entry
                                     GET_ALL_DELAY_OFFSET              replaced
                                     GET_ALL_SUBSCRIPTIONGROUP_CONFIG  replaced as a whole when the version differs
+                                    the ends of queues                see queue_ends.py
 
 A sync is also made when the master is known and its log matches, and when a topic arrives that the table lacks: its
 messages can be read here from then on.
@@ -16,8 +17,9 @@ tables with it, would otherwise erase those of its slave.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import structlog
 import trio
@@ -25,6 +27,7 @@ import trio
 from triomq.broker.configuration import FAST_PORT_DISTANCE
 from triomq.broker.delay import DelayOffsets
 from triomq.broker.errors import TableFull
+from triomq.broker.replication.queue_ends import Ask, QueueEnds
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
@@ -63,6 +66,7 @@ class MasterTables:
         *,
         is_trusted: Callable[[], bool] = lambda: True,
         sign: Callable[[RemotingCommand], None] | None = None,
+        ends: QueueEnds | None = None,
     ) -> None:
         self._sign = sign
         self._client = client
@@ -71,6 +75,7 @@ class MasterTables:
         self._offsets = offsets
         self._delay_offsets = delay_offsets
         self._is_trusted = is_trusted
+        self._ends = ends
         self._address: str | None = None
         self._outage = Outage()
 
@@ -115,38 +120,54 @@ class MasterTables:
             return
         host, _, port = address.rpartition(":")
         fast = f"{host}:{int(port) + FAST_PORT_DISTANCE}"
-        # Each table is accepted in the step in which its response arrives, and `_take` checks the trust again in that
-        # step.
-        await self._take(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
-        await self._take(address, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
-        await self._take(address, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
-        await self._take(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
+        # Each table is accepted in the step in which its response arrives, and `_ask` checks the master and the trust
+        # again in that step.
+        ask = partial(self._ask, address, address)
+        await self._take(partial(self._ask, address, fast), RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
+        await self._take(ask, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
+        await self._take(ask, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
+        await self._take(ask, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
+        if self._ends is not None and self._address == address:
+            with self._told("ends of queues"):
+                await self._ends.copy(address, ask)
 
-    async def _take(self, address: str, code: RequestCode, take: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _take(self, ask: Ask, code: RequestCode, take: Callable[[bytes], Awaitable[None]]) -> None:
         master = self._address
-        if not self._is_trusted():
-            return
-        try:
-            request = new_request(code)
-            if self._sign is not None:
-                self._sign(request)
-            answer = await self._client.invoke(address, request, ASK_SECONDS)
-            if self._address != master or not self._is_trusted():
-                # During the request the master restarted, perhaps without its store, or another broker became the
-                # master.
-                log.debug("table not copied: the master has changed", master=address, code=code.name)
-            elif answer.code == ResponseCode.SUCCESS:
+        with self._told(code.name):
+            answer = await ask(new_request(code))
+            if answer is None:
+                return
+            if answer.code == ResponseCode.SUCCESS:
                 await take(answer.body)
             elif "AclException" in (answer.remark or ""):
-                log.warning("the master refuses its tables", master=address, code=code.name, remark=answer.remark)
+                log.warning("the master refuses its tables", master=master, code=code.name, remark=answer.remark)
             else:  # a master also responds this way if the table is empty
-                log.debug("no table returned", master=address, code=code.name, answer=answer.code, remark=answer.remark)
+                log.debug("no table returned", master=master, code=code.name, answer=answer.code, remark=answer.remark)
+            if self._outage.is_on and self._outage.worked(trio.current_time()):
+                log.info("tables are copied again", master=master)
+
+    async def _ask(self, master: str, address: str, request: RemotingCommand) -> RemotingCommand | None:
+        """Return the response of the master at this address, one of its ports; None if it is not the master any more,
+        or cannot be trusted. Raises RemotingError, OSError."""
+        if self._address != master or not self._is_trusted():
+            return None
+        if self._sign is not None:
+            self._sign(request)
+        answer = await self._client.invoke(address, request, ASK_SECONDS)
+        if self._address != master or not self._is_trusted():
+            # During the request the master restarted, perhaps without its store, or another broker became the master.
+            log.debug("table not copied: the master has changed", master=master, code=request.code)
+            return None
+        return answer
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Log that a table could not be copied, once a minute."""
+        try:
+            yield
         except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:
             if self._outage.failed(trio.current_time()):
-                log.warning("tables not copied; trying again", master=address, code=code.name, error=str(error))
-        else:
-            if self._outage.is_on and self._outage.worked(trio.current_time()):
-                log.info("tables are copied again", master=address)
+                log.warning("tables not copied; trying again", master=self._address, code=what, error=str(error))
 
     async def _take_topics(self, body: bytes) -> None:
         if self._topics.replace_all(TopicConfigSerializeWrapper.decode(body)):

@@ -64,8 +64,7 @@ def keep_ends(settings: StoreSettings, files: Files, ends: dict[tuple[str, int],
                 continue
             queue = queues.get(topic, queue_id)
             files.make_lasting_directories(Layout(settings).queue(topic, queue_id))
-            queue.fill(end - 1)  # in two steps, so that there is an entry, which keeps the place
-            queue.fill(end)
+            queue.keep_end(end)
             queue.write(set())
             for file in queue.sequence.files:
                 files.datasync(file.fd())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from triomq.protocol.bodies.base import Body
+from triomq.protocol.bodies.consume_stats import TopicStatsTable
 from triomq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.offset import (
@@ -47,6 +48,8 @@ RESPONSE_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (SubscriptionGroupWrapper,),
     Code.GET_ALL_CONSUMER_OFFSET: (ConsumerOffsetSerializeWrapper,),
     Code.GET_ALL_DELAY_OFFSET: (DelayOffsetSerializeWrapper,),
+    Code.GET_BROKER_RUNTIME_INFO: (KVTable,),
+    Code.GET_TOPIC_STATS_INFO: (TopicStatsTable,),
     Code.GET_BROKER_CLUSTER_INFO: (ClusterInfo,),
 }
 """Bodies of responses that a broker decodes: of a client that it asks, a NameServer, or its master."""

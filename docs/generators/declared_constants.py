@@ -660,6 +660,8 @@ NOT_CHOSEN = {
     "broker.replication.frames.MAX_SENT_BYTES",
     "broker.replication.frames._MAX_PLACES",
     "broker.replication.master_account.MAX_FILE_BYTES",
+    "broker.replication.queue_ends.MAX_ROUNDS",
+    "broker.replication.queue_ends.MAX_TOPICS",
     "broker.replication.slave_access.MAX_HOSTS",
     "broker.tables.topics.MAX_DELETED",
     "broker.delay.MAX_DIGITS",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from triomq.protocol.bodies.base import Body
-from triomq.protocol.bounds import Int64
+from triomq.protocol.bounds import Int64, QueueOffset, Timestamp, in_frame
 from triomq.protocol.message_queue import MessageQueue
 
 
@@ -37,15 +39,15 @@ class ConsumeStatsList(Body, frozen=True, kw_only=True):
 class TopicOffset(Body, frozen=True, kw_only=True, gc=False):
     """Bounds of one queue, and the store time in ms of its last message (0 if it is empty)."""
 
-    last_update_timestamp: Int64 = 0
-    max_offset: Int64 = 0
-    min_offset: Int64 = 0
+    last_update_timestamp: Timestamp = 0
+    max_offset: QueueOffset = 0
+    min_offset: QueueOffset = 0
 
 
 class TopicStatsTable(Body, frozen=True, kw_only=True):
     """Bounds of all queues of a topic."""
 
-    offset_table: dict[MessageQueue, TopicOffset] = {}
+    offset_table: Annotated[dict[MessageQueue, TopicOffset], in_frame("queues of a master's topic")] = {}
 
 
 class QueueTimeSpan(Body, frozen=True, kw_only=True):

@@ -10,7 +10,8 @@ Holds the end of the queue, the entries that are not written yet, and its files.
 have ten thousand queues, so members that most queues do not need are created on demand.
 
 A filler entry (0, 0x7FFFFFFF, 0) stands for a missing message: before the first entry of a queue that starts in the
-middle of a file, and where recovery found a message lost.
+middle of a file, where recovery found a message lost, and in a queue whose end is known although the log has none of
+its messages.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ FILLER_SIZE_BYTES: Final = 0x7FFFFFFF
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE_BYTES, 0)
 _CHUNK_BYTES: Final = 20 * 3276
 _FIRST_CHUNK_BYTES: Final = 20 * 204
+# The number of entries read at a time from the end backwards.
+_CHUNK_ENTRIES: Final = 1000
 # The number of entries read at a time in search of a real one.
 _LOOK_ENTRIES: Final = 64
 
@@ -148,22 +151,29 @@ class ConsumeQueue:
     def _find_physical_end(self) -> None:
         """Set `max_physical_end` from the last real entry: fillers have no position in the log."""
         self.max_physical_end = 0
-        at = self.end - 1
-        while at >= self.first_in_files:
-            entry = self.entry(at)
-            if entry is None:
+        stop, look = self.end, 1  # most queues end with a real entry
+        while stop > self.first_in_files:
+            begin = max(self._begin_in_file(stop), stop - look)
+            entries: list[tuple[int, int, int]] = list(ENTRY.iter_unpack(self.entries(begin, stop - begin)))
+            if not entries:
                 break
-            if entry[1] != FILLER_SIZE_BYTES:
-                self.max_physical_end = entry[0] + entry[1]
-                break
-            at -= 1
+            entries.reverse()
+            for physical_offset, size, _tags_code in entries:
+                if size != FILLER_SIZE_BYTES:
+                    self.max_physical_end = physical_offset + size
+                    return
+            stop, look = begin, _CHUNK_ENTRIES
+
+    def _begin_in_file(self, stop: int) -> int:
+        """Return the queue offset of the first entry of the file that holds the entry before `stop`."""
+        per_file = self.sequence.file_size_bytes // ENTRY_BYTES
+        return max(self.first_in_files, stop - 1 - (stop - 1) % per_file)
 
     def _last_address(self) -> int | None:
         """Return the address of the last ext unit to which an entry points, or None."""
         stop = self.end
         while stop > self.first_in_files:
-            begin = max(self.first_in_files, stop - 1000)
-            begin = max(begin, stop - 1 - (stop - 1) % (self.sequence.file_size_bytes // ENTRY_BYTES))
+            begin = max(self._begin_in_file(stop), stop - _CHUNK_ENTRIES)
             entries: list[tuple[int, int, int]] = list(ENTRY.iter_unpack(self.entries(begin, stop - begin)))
             entries.reverse()
             for _offset, size, tags_code in entries:
@@ -195,6 +205,12 @@ class ConsumeQueue:
                 self._buffer = bytearray()
             self._buffer += FILLER * count
         self.next_offset = max(self.next_offset, until)
+
+    def keep_end(self, end: int) -> None:
+        """Append fillers up to `end`, which no message follows soon: in two steps, so that a file has at least one of
+        them, which keeps the place."""
+        self.fill(end - 1)
+        self.fill(end)
 
     @property
     def buffered_count(self) -> int:
@@ -341,7 +357,9 @@ class ConsumeQueue:
             return
         at = self.first_in_files
         first = self.entry(at)
-        if first is None or not _is_real(first) or first[0] < log_min_offset:
+        if self.max_physical_end == 0:  # fillers only
+            at = self.end
+        elif first is None or not _is_real(first) or first[0] < log_min_offset:
             at = self.first_at_or_beyond(log_min_offset)
         self.min_offset = max(self.min_offset, at)
 

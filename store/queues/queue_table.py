@@ -2,6 +2,7 @@
 
 Owns the ConsumeQueue objects: loading or the first use creates them, and deleting their topic removes them. `touched`
 has the queues with buffered entries of the commit in progress, and `dirty` those with writes that are not synced.
+`deleted_count` rises when queues change otherwise than by messages: a note of their ends taken before is void.
 `cleaned_start` is the start of the log up to which retention has cleaned the queues: while the log starts there, no
 queue file is deleted.
 """
@@ -142,6 +143,13 @@ class QueueTable:
         """Add fillers to a queue up to `until`, and keep `touched` exactly the queues that have buffered entries."""
         was_buffered = queue.buffered_count > 0
         queue.fill(until)
+        if queue.buffered_count and not was_buffered:
+            self.touched.append(queue)
+
+    def keep_end(self, queue: ConsumeQueue, end: int) -> None:
+        """Let a queue end at `end` that gets no message soon, by fillers (ConsumeQueue.keep_end)."""
+        was_buffered = queue.buffered_count > 0
+        queue.keep_end(end)
         if queue.buffered_count and not was_buffered:
             self.touched.append(queue)
 

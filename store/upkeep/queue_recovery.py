@@ -221,6 +221,8 @@ class QueueRecovery:
         Go back until an entry points below the start of the log, or to a record of this queue that ends at or before
         the start of the scan. Passed entries that are the last of the queue are removed; the others become fillers.
         """
+        if queue.max_physical_end == 0:  # fillers only
+            return
         at = queue.end - 1
         while at >= queue.first_in_files:
             entry = queue.entry(at)

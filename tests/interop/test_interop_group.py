@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from interop_group import TROUBLES, Load, check_equal, check_promises, observing, running_group
+from interop_group_expiry import EXPIRY, check_ends_survive
 
 OURS = {"n0": "triomq", "n1": "triomq", "n2": "triomq"}
 FIVE = {**OURS, "n3": "triomq", "n4": "triomq"}
@@ -59,3 +60,10 @@ async def test_a_group_with_sync_flush_keeps_its_promises_when_its_leader_is_kil
             await load.more(50)
         await check_promises(group, load)
         await check_equal(group)
+
+
+async def test_a_member_that_came_back_empty_leads_and_gives_no_queue_offset_twice(tmp_path: Path) -> None:
+    """Also of queues whose messages had all expired before it was filled."""
+    with running_group(tmp_path, OURS, **EXPIRY) as group:
+        async with observing(group) as observer:
+            await check_ends_survive(group, observer, "n0", "n1")
