@@ -35,6 +35,7 @@ from triomq.dledger.member.alone import Options, serve
 from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.dledger.member.peers import PeersRefused, items_in, parse_peers
 from triomq.dledger.rules.core import Setup
+from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.protocol import java_properties
 from triomq.protocol.settings import bind
 from triomq.remoting.client import RemotingClient, open_client
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_member(given: argparse.Namespace, members: dict[str, str]) -> int:
     configure_logs(read_environment(os.environ), (LogFileRule("", "dledger.log", 1, 1),), to_files=False)
-    setup = Setup(given.group, given.self, members, given.flush == "SYNC_FLUSH")
+    timing = FAST if given.fast_election else DEFAULT
+    setup = Setup(given.group, given.self, members, given.flush == "SYNC_FLUSH", timing=timing)
     options = Options(setup, given.store, given.file_bytes)
     return run(PROGRAM, partial(serve, options), stop_deadline_seconds=STOP_DEADLINE_SECONDS)
 
@@ -176,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     member.add_argument("--self", required=True, metavar="ID", help="dLegerSelfId")
     member.add_argument("--store", required=True, metavar="DIR", help="storePathRootDir")
     member.add_argument("--flush", choices=("ASYNC_FLUSH", "SYNC_FLUSH"), default="ASYNC_FLUSH", help="flushDiskType")
+    member.add_argument("--fast-election", action="store_true", help="dLegerFastElection, at all members or at none")
     member.add_argument("--file-bytes", type=int, default=1 << 30, metavar="N", help="mappedFileSizeCommitLog")
     append = commands.add_parser("append", help="append texts to members without a broker, and print their indexes")
     append.add_argument("texts", nargs="+", metavar="TEXT")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """Inside, the process gets `count` more descriptors and then EMFILE. What earlier tests left is collected before, not
-    inside, where it would give descriptors back."""
+    """Inside, the process gets `count` more descriptors and then EMFILE. What earlier tests left is collected before:
+    inside, it would give descriptors back."""
     gc.collect()
     gc.disable()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--brokers", type=_kinds, help="the kinds of the members, with commas: triomq or apache")
     parser.add_argument("--partitions", action="store_true", help="cut members off instead of killing them")
+    parser.add_argument("--fast", action="store_true", help="with dLegerFastElection: partitions are shorter, too")
     given = parser.parse_args()
     if given.brokers:
         soak(given.rounds, given.brokers, given.flush)
@@ -46,10 +47,10 @@ def main() -> int:
     print(f"{given.rounds} rounds, {given.flush}, seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="triomq-dledger-") as directory:
         if given.partitions:
-            members, hosts = members_on_hosts(Path(directory), given.flush)
+            members, hosts = members_on_hosts(Path(directory), given.flush, is_fast=given.fast)
             run = partial(partition_rounds, members, hosts, given.rounds)
         else:
-            members = Members(Path(directory), given.flush)
+            members = Members(Path(directory), given.flush, is_fast=given.fast)
             run = partial(kill_rounds, members, given.rounds, given.seed)
         try:
             load = trio.run(run)

@@ -20,8 +20,8 @@ from triomq.dledger.member.client import GroupClient
 
 INSIDE = "TRIOMQ_SOAK_INSIDE"
 PORT = 20_911
-CUT_SECONDS = 7.5
-"""At least: longer than the six seconds after which a follower gives its leader up."""
+CUT_SECONDS = {False: 7.5, True: 1.5}
+"""At least, by whether elections are fast: longer than the time after which a follower gives its leader up."""
 
 Cut = Callable[[Host, list[Host]], None]
 """Takes the host of the member that is cut off, and the others."""
@@ -37,12 +37,12 @@ def go_inside() -> None:
     os.execvp(words[0], [*words, "--", sys.executable, *sys.argv])
 
 
-def members_on_hosts(directory: Path, flush: str) -> tuple[Members, dict[str, Host]]:
+def members_on_hosts(directory: Path, flush: str, *, is_fast: bool) -> tuple[Members, dict[str, Host]]:
     """Return the members of a group, which do not run yet, and the host of each."""
     hosts = {f"n{at}": Host(f"n{at}", at + 2) for at in range(3)}
     addresses = {member: f"{host.address}:{PORT}" for member, host in hosts.items()}
     inside = {member: host.inside for member, host in hosts.items()}
-    return Members(directory, flush, addresses, inside), hosts
+    return Members(directory, flush, addresses, inside, is_fast=is_fast), hosts
 
 
 async def partition_rounds(members: Members, hosts: dict[str, Host], rounds: int) -> Load:
@@ -53,7 +53,7 @@ async def partition_rounds(members: Members, hosts: dict[str, Host], rounds: int
         for number in range(rounds):
             for what, cut in CUTS.items():
                 load.longest_gap = 0.0
-                await _partition(group, load, hosts, what, cut)
+                await _partition(group, load, hosts, what, cut, CUT_SECONDS[members.is_fast])
                 longest = max(longest, load.longest_gap)
                 print(time.strftime("%T"), number, what, f"no acknowledgement for {load.longest_gap:.1f} s", flush=True)
     load.longest_gap = longest
@@ -61,14 +61,16 @@ async def partition_rounds(members: Members, hosts: dict[str, Host], rounds: int
     return load
 
 
-async def _partition(group: GroupClient, load: Load, hosts: dict[str, Host], what: str, cut: Cut) -> None:
+async def _partition(
+    group: GroupClient, load: Load, hosts: dict[str, Host], what: str, cut: Cut, seconds: float
+) -> None:
     leader = await group.find_leader(AGREE_SECONDS)
     alone = leader if what.startswith("leader") else next(member for member in hosts if member != leader)
     cut(hosts[alone], [host for member, host in hosts.items() if member != alone])
     try:
         async with trio.open_nursery() as both:
             both.start_soon(load.wait, 50)
-            both.start_soon(trio.sleep, CUT_SECONDS)
+            both.start_soon(trio.sleep, seconds)
     finally:
         for host in hosts.values():
             host.mend()

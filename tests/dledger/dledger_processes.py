@@ -26,7 +26,8 @@ AGREE_SECONDS = 60
 
 
 class Members:
-    """The processes. Their directories outlive them. `inside`: the command that runs another where a member runs."""
+    """The processes. Their directories outlive them. `inside`: the command that runs another where a member runs.
+    `is_fast`: they use dLegerFastElection."""
 
     def __init__(
         self,
@@ -34,11 +35,14 @@ class Members:
         flush: str,
         addresses: dict[str, str] | None = None,
         inside: dict[str, list[str]] | None = None,
+        *,
+        is_fast: bool = False,
     ) -> None:
         self.directory = directory
         self.addresses = addresses or {f"n{at}": f"127.0.0.1:{free_port()}" for at in range(3)}
         self._inside = inside or {}
         self._flush = flush
+        self.is_fast = is_fast
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     @property
@@ -59,7 +63,7 @@ class Members:
             member,
         ]
         command += ["--peers", self.peers, "--store", str(self.directory), "--flush", self._flush]
-        command += ["--file-bytes", str(FILE_BYTES)]
+        command += ["--file-bytes", str(FILE_BYTES), *(["--fast-election"] if self.is_fast else [])]
         with (self.directory / f"{member}.log").open("a") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None

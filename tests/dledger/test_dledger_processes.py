@@ -11,6 +11,7 @@ import pytest
 import trio
 from dledger_processes import GROUP, Members, check, kill_rounds
 
+PROJECT = Path(__file__).parents[2]
 SEED = 11
 
 
@@ -25,6 +26,22 @@ def test_nothing_acknowledged_is_lost_when_members_are_killed(tmp_path: Path, fl
     finally:
         members.end()
     assert check(members, load.acknowledged) >= len(load.acknowledged)
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_when_members_are_cut_off() -> None:
+    """The leader and a follower, in both directions and in one, in network namespaces."""
+    ended = subprocess.run(
+        [str(PROJECT / "bin" / "soak-dledger"), "1", "--partitions", "--fast"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    if ended.returncode == 2 and "cannot make partitions here" in ended.stderr:
+        pytest.skip(ended.stderr.strip())
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "equal at all members" in ended.stdout
 
 
 def test_a_group_takes_appends_and_gives_entries_back_at_the_command_line(tmp_path: Path) -> None:
