@@ -10,6 +10,7 @@ import trio
 from interop_driver_set import DriverSet
 from interop_group import TOPIC, TROUBLES, Group, Load, Observer, check_equal, check_promises, observing, running_group
 from interop_group_clients import OtherClients, check_route, other_clients
+from interop_group_expiry import EXPIRY, check_ends_survive
 
 from triomq import Message, MQClientError, Producer
 
@@ -119,3 +120,10 @@ async def test_members_fail_and_are_exchanged_for_the_other_kind(
         await check_promises(group, load)
         await check_equal(group)
         assert group.kinds == TWO_OF_OURS
+
+
+async def test_a_member_of_ours_learns_ends_of_queues_from_a_leader_of_apaches(peer: Path, tmp_path: Path) -> None:
+    """It came back empty when the messages of these queues had expired."""
+    with running_group(tmp_path, TWO_OF_OURS, peer, **EXPIRY) as group:
+        async with observing(group) as observer:
+            await check_ends_survive(group, observer, "n1", "n0")
