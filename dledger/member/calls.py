@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 import structlog
 import trio
 
+from triomq.dledger.member.asking import CALL_SECONDS, NoAnswer, ask
 from triomq.dledger.rules.actions import Send
 from triomq.dledger.wire import codes
-from triomq.dledger.wire.bodies import REQUEST_CODES, RESPONSES, MetadataRequest, MetadataResponse, Request, Response
-from triomq.protocol.command import new_request
-from triomq.protocol.errors import BodyError
+from triomq.dledger.wire.bodies import MetadataRequest, MetadataResponse, Request, Response
 from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.client import RemotingClient
-from triomq.remoting.errors import RemotingError
 
 log = structlog.get_logger("triomq.dledger.calls")
-
-CALL_SECONDS: Final = 3.0
 
 
 class Calls:
@@ -59,23 +54,15 @@ class Calls:
 
     async def _ask(self, peer: str, request: Request) -> Response | None:
         """Return the answer, or None if there is none that can be read."""
-        command = new_request(REQUEST_CODES[type(request)], body=request.encode())
         try:
-            frame = await self._client.invoke(self._members[peer], command, CALL_SECONDS)
-            if frame.code != codes.SUCCESS:
-                self._failed(peer, f"code {frame.code}, {frame.remark}")
-                return None
-            response: Response = RESPONSES[type(request)].decode(frame.body)
-        except (RemotingError, BodyError) as error:
-            self._failed(peer, str(error))
+            response = await ask(self._client, self._members[peer], request)
+        except NoAnswer as error:
+            if self._outages[peer].failed(trio.current_time()):
+                log.warning("a member does not answer", member=peer, address=self._members[peer], error=str(error))
             return None
         if self._outages[peer].is_on and self._outages[peer].worked(trio.current_time()):
             log.info("a member answers again", member=peer, address=self._members[peer])
         return response
-
-    def _failed(self, peer: str, error: str) -> None:
-        if self._outages[peer].failed(trio.current_time()):
-            log.warning("a member does not answer", member=peer, address=self._members[peer], error=error)
 
     async def has_ended(self, peer: str) -> bool:
         """Return whether the process of a leader is known to have ended: its port refuses connections, or its successor

@@ -7,10 +7,9 @@ from typing import TypeVar
 
 import trio
 
+from triomq.dledger.member.asking import NoAnswer, ask
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import (
-    REQUEST_CODES,
-    RESPONSES,
     AppendRequest,
     AppendResponse,
     Entry,
@@ -24,12 +23,8 @@ from triomq.dledger.wire.bodies import (
     TransferResponse,
 )
 from triomq.protocol.bodies.base import replace
-from triomq.protocol.command import new_request
-from triomq.protocol.errors import BodyError
 from triomq.remoting.client import RemotingClient
-from triomq.remoting.errors import RemotingError
 
-CALL_SECONDS = 3.0
 PAUSE_SECONDS = 0.2
 _TRANSFER_REASONS = {
     codes.UNKNOWN_GROUP: "the members are of another group; --group is dLegerGroup",
@@ -132,15 +127,11 @@ class GroupClient:
             raise
 
     async def ask(self, member: str, request: Request, kind: type[R]) -> R:
-        assert RESPONSES[type(request)] is kind
-        command = new_request(REQUEST_CODES[type(request)], body=request.encode())
         try:
-            frame = await self._client.invoke(self._members[member], command, CALL_SECONDS)
-            if frame.code != codes.SUCCESS:
-                raise GroupFailed(f"{member} answered {frame.code}: {frame.remark}")
-            answer = kind.decode(frame.body)
-        except (RemotingError, BodyError) as error:
+            answer = await ask(self._client, self._members[member], request)
+        except NoAnswer as error:
             raise GroupFailed(f"{member}: {error}") from error
+        assert isinstance(answer, kind)
         if answer.code != codes.SUCCESS:
             raise GroupFailed(f"{member} answered with DLedger's code {answer.code}", answer.code, answer.term)
         return answer

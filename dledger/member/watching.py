@@ -8,7 +8,8 @@ from contextlib import suppress
 import trio
 
 from triomq.dledger import status
-from triomq.dledger.member.client import CALL_SECONDS, GroupClient, GroupFailed
+from triomq.dledger.member.asking import CALL_SECONDS
+from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.dledger.status import Status
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import ClusterInfo
