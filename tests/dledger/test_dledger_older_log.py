@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import random
 import shutil
 import tarfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 from golden_data import golden_group
-from store_faults import FailingFiles
+from store_faults import FailingFiles, RecordingFiles, crash, replay_onto
 from store_lab import MemberStore, open_member
 from store_support import WallClock, abandon, message, open_store, small_settings
 
@@ -43,9 +44,9 @@ def old_body(number: int) -> bytes:
 OLD_BODIES = [old_body(number) for number in range(OLD_MESSAGES)]
 
 
-async def plain_store(root: Path, *, count: int = OLD_MESSAGES) -> MessageStore:
+async def plain_store(root: Path, *, count: int = OLD_MESSAGES, files: Files | None = None) -> MessageStore:
     """A plain broker's store with messages in one queue, still open."""
-    store = await open_store(root, clock=WallClock(step_ms=1))
+    store = await open_store(root, clock=WallClock(step_ms=1), files=files)
     for number in range(count):
         assert store.append(message(body=old_body(number), keys=f"old{number}")).is_ok
         store.commit()
@@ -295,6 +296,55 @@ async def test_a_kill_at_any_step_of_the_first_start_changes_nothing(tmp_path: P
         if is_whole:
             break
     assert changes > 10 and begins == {int(plain_names(plain)[-1]) + FILE_BYTES}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("was_killed", [False, True], ids=["stopped", "killed"])
+async def test_a_power_failure_at_any_step_of_the_first_start_takes_nothing_that_was_on_disk(
+    tmp_path: Path, was_killed: bool, seed: int
+) -> None:
+    """Also if the power fails again in the start after it. When the first start has ended, the whole older log is on
+    disk, also what the killed broker had not synced: the other members have it."""
+    choose = random.Random(seed)
+    files = RecordingFiles()
+    plain = await plain_store(tmp_path / "plain", count=OLD_MESSAGES - 5, files=files)
+    synced = OLD_MESSAGES
+    if was_killed:
+        synced = OLD_MESSAGES - 5
+        await plain._flush.flush_thoroughly()
+    for number in range(OLD_MESSAGES - 5, OLD_MESSAGES):
+        assert plain.append(message(body=old_body(number), keys=f"old{number}")).is_ok
+        plain.commit()
+    if was_killed:
+        abandon(plain)
+    else:
+        await plain.close()
+    root, begin = tmp_path / "plain", len(files.journal)
+    member = await MemberStore(root, WallClock(step_ms=1), files).load()
+    member_begin, end = member.ledger.end_pos, len(files.journal)
+    abandon(member.store)
+    for at in range(begin, end + 1):
+        image, twin = tmp_path / f"image{at}", tmp_path / f"twin{at}"
+        image.mkdir()
+        crash(files.journal, at, str(root), image, choose, choose.choice((0.0, 0.3, 0.7, 1.0)))
+        shutil.copytree(image, twin)
+        start = RecordingFiles()
+        abandon((await MemberStore(image, WallClock(step_ms=1), start).load()).store)
+        replay_onto(start, str(image), twin, choose)
+        for directory in (image, twin):
+            again = await open_member(directory)
+            kept = len(again.bodies())
+            assert again.bodies() == OLD_BODIES[:kept] and kept >= (OLD_MESSAGES if at == end else synced)
+            assert again.ledger.end_pos == member_begin or at < end
+            await again.lead()
+            await put_new(again, b"new")
+            again = await restarted(again, is_killed=choose.random() < 0.5)
+            again.commit_all()
+            await again.dispatch()
+            assert again.bodies() == [*OLD_BODIES[:kept], b"new"]
+            abandon(again.store)
+            shutil.rmtree(directory)
+    assert end - begin > 10
 
 
 async def test_a_full_disk_refuses_the_first_start_and_the_next_one_succeeds(tmp_path: Path) -> None:

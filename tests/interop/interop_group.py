@@ -7,6 +7,7 @@ other.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncIterator, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,20 @@ class Group:
     def start_all(self) -> None:
         """Start all members at once, and wait until they serve."""
         self._namesrv.start()
+        self.start_members()
+
+    def start_plain(self, member: str) -> None:
+        """Start NameServer and a broker that is no member yet, in the directory of one of ours."""
+        self._namesrv.start()
+        self._begin(member, is_plain=True)
+        self._daemons[member].wait_up()
+
+    def copy_store(self, member: str) -> None:
+        """Copy the store of a broker that does not run to all other members."""
+        for other in self.kinds.keys() - {member}:
+            shutil.copytree(self.directory / member / "store", self.directory / other / "store")
+
+    def start_members(self) -> None:
         for member in self.kinds:
             self._begin(member)
         for daemon in self._daemons.values():
@@ -91,11 +106,13 @@ class Group:
         self._begin(member)
         self._daemons[member].wait_up()
 
-    def _begin(self, member: str) -> None:
+    def _begin(self, member: str, *, is_plain: bool = False) -> None:
         home = self.directory / member
         home.mkdir(exist_ok=True)
         port = self._brokers[member]
         pairs = {**self._settings, "dLegerPeers": self.peers, "dLegerSelfId": member}
+        if is_plain:
+            pairs["enableDLegerCommitLog"] = "false"
         if self.kinds[member] == "apache":
             assert self._peer is not None
             del pairs["bindAddress"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interop_group import TROUBLES, Load, check_equal, check_promises, observing, running_group
+from interop_group import TROUBLES, Group, Load, check_equal, check_promises, observing, running_group
 from interop_group_expiry import EXPIRY, check_ends_survive
 
 OURS = {"n0": "triomq", "n1": "triomq", "n2": "triomq"}
@@ -67,3 +67,33 @@ async def test_a_member_that_came_back_empty_leads_and_gives_no_queue_offset_twi
     with running_group(tmp_path, OURS, **EXPIRY) as group:
         async with observing(group) as observer:
             await check_ends_survive(group, observer, "n0", "n1")
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+async def test_a_group_that_grew_from_copies_of_a_plain_store_keeps_all_promises_when_its_leaders_are_killed(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """The first leader is killed before the group has a message of its own."""
+    group = Group(tmp_path, OURS)
+    load = Load(group)
+    try:
+        group.start_plain("n0")
+        async with load.running():
+            await load.more(200)
+        if is_killed:
+            group.kill("n0")
+        else:
+            assert group.stop("n0") == 0
+        group.copy_store("n0")
+        group.start_members()
+        async with observing(group) as observer:
+            await TROUBLES["kill"](group, observer, await observer.leader())
+            async with load.running():
+                for _ in range(2):
+                    await load.more(50)
+                    await TROUBLES["kill"](group, observer, await observer.leader())
+                await load.more(50)
+        await check_promises(group, load)
+        await check_equal(group)
+    finally:
+        group.end()
