@@ -1,4 +1,5 @@
 """python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: inspect or repair a store that no broker has open.
+A member of a DLedger group has its log in DIR/dledger-<id>, behind a plain one if it was a plain broker before.
 python -m triomq.store selftest DIR: test whether the disk of a directory keeps what a store promises.
 
 Progress is shown on standard error.
@@ -44,12 +45,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = _settings(arguments.directory, arguments.configFile)
         if not Path(arguments.directory).is_dir():
             raise StoreError(f"{arguments.directory} is not a directory")
+        self_id = _member_in(settings)
         if arguments.command == "verify":
-            return _verify(settings)
+            return _verify(settings, self_id)
         if arguments.command == "dump":
-            for line in offline.dump(settings, arguments.start, _progress_beside_lines()):
+            log = _open_member(settings, self_id, unseen) if self_id else None
+            for line in offline.dump(settings, arguments.start, _progress_beside_lines(), log):
                 sys.stdout.write(line + "\n")
             return 0
+        if self_id:
+            raise StoreError(
+                f"{arguments.directory} is the store of a member of a group: move its consumequeue and index away, and "
+                "its next start makes them again"
+            )
         return trio.run(_rebuild, settings)
     except BrokenPipeError:
         return 0
@@ -70,8 +78,28 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _verify(settings: StoreSettings) -> int:
-    findings = offline.verify(settings, partial(Progress, Bar(sys.stderr), _now_ms))
+def _member_in(settings: StoreSettings) -> str:
+    """Return dLegerSelfId of the member whose store this is, "" for that of a plain broker. Raises StoreError."""
+    if settings.enable_dleger_commit_log and settings.dleger_self_id:
+        return settings.dleger_self_id
+    found = [path.name.removeprefix("dledger-") for path in Path(settings.store_path_root_dir).glob("dledger-*/")]
+    if len(found) > 1:
+        raise StoreError(f"there are ledgers of {', '.join(sorted(found))}: give the member's configuration with -c")
+    return found[0] if found else ""
+
+
+def _open_member(settings: StoreSettings, self_id: str, start_progress: StartProgress) -> offline.OfflineLog:
+    from triomq.dledger.offline import open_member
+
+    return open_member(settings, self_id, start_progress)
+
+
+def _verify(settings: StoreSettings, self_id: str) -> int:
+    start_progress = partial(Progress, Bar(sys.stderr), _now_ms)
+    log = _open_member(settings, self_id, start_progress) if self_id else offline.OfflineLog.plain(settings)
+    for text in log.about:
+        _say(text)
+    findings = offline.verify(settings, start_progress, log)
     _say(f"log: {findings.records} records from {findings.log_begin} to {findings.log_end}")
     _say(f"{findings.queues} queues, {findings.queue_entries} entries")
     for problem in findings.problems:

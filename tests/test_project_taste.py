@@ -44,6 +44,7 @@ MORE_ARROWS: dict[str, set[str]] = {
     "broker/both_daemons.py": {"namesrv"},
     "broker/embedded/local_cluster.py": {"namesrv"},
     "client/pytest_plugin.py": {"broker"},
+    "store/__main__.py": {"dledger"},  # the same command looks at the store of a member
     "remoting/compiling.py": {"mypy_extensions"},  # read by the compiler, never run
 }
 OTHERS: dict[str, set[str]] = {

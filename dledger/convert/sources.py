@@ -57,8 +57,8 @@ class PlainSource:
     """The log of a plain broker. Damaged ranges are left out, as a start of it would leave them out."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        self._offline = OfflineLog(settings)
-        self.left_out = [f"{path} is shorter than mappedFileSizeCommitLog" for path in self._offline.short_files]
+        self._offline = OfflineLog.plain(settings)
+        self.left_out = list(self._offline.problems)
         files = self._offline.log.sequence.files
         if not files:
             raise StoreRefused(f"{', '.join(Layout(settings).commit_logs)} has no log of a plain broker")

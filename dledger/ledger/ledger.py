@@ -127,6 +127,16 @@ class Ledger:
         """There are no followers that are about to get what is appended."""
         self._recent.most_bytes = 0
 
+    def view(self, found: recovery.Found) -> None:
+        """Use what a program that only reads has found in the files, instead of `open`."""
+        self.begin_index = found.begin_index
+        self._end = _End(found.end_index, found.end_term, found.end_pos)
+
+    @property
+    def index(self) -> FileSequence:
+        """The index files."""
+        return self._index
+
     def close(self) -> None:
         self._pool.close_all()
 

@@ -78,8 +78,21 @@ class LedgerLog(StoreLog):
         self._join()
         ledger.on_changed = self._changed
 
+    def view(self) -> None:
+        """Read both logs up to the end of the ledger, whose files a program that only reads has loaded. Raises
+        StoreRefused, as `load` does."""
+        if self._older is not None:
+            self._place_older(self._older)
+        self._join()
+        self.scan_stop = self._ledger.end_pos if self._begin != _NOT_BEGUN else -1
+        last = self.sequence.last
+        self.set_end(last.end if last is not None else 0)
+
     def _load_older(self, older: CommitLog) -> None:
         older.load()
+        self._place_older(older)
+
+    def _place_older(self, older: CommitLog) -> None:
         last = older.sequence.last
         if last is None:
             return

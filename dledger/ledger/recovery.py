@@ -53,13 +53,15 @@ def recover(
     """Find the end, cut both sequences there, and mend the index. `noted_end`: the last index that was on disk, as far
     as the checkpoint knows; `is_whole` judges the bodies of later entries; `will_change` as in `cut`. Raises
     StoreRefused for damage in front of it, and OSError."""
-    found = Found(end_pos=data.first_start if data.files else 0)
+
+    def mend(header: Header) -> None:
+        write_units(index, header.entry_index, header.unit)
+
+    found = begin(data)
     if data.files:
-        first = _header_at(data.files[0], 0)
-        found.begin_index = first.entry_index if first.is_sound(data.first_start) else -1
         at = _first_to_scan(data, index, noted_end)
         for position in range(at, len(data.files)):
-            if not _scan(data.files[position], index, found, noted_end, is_whole):
+            if not scan(data.files[position], index, found, noted_end, is_whole, mend):
                 break
         last = data.files[-1]
         is_hole = last.start - found.end_pos > data.file_size_bytes
@@ -74,6 +76,14 @@ def recover(
         raise StoreRefused(f"{data.files[0].path} does not begin with an entry. {_REMEDY}")
     cut(data, index, found.end_index, found.end_pos, will_change)
     return found
+
+
+def begin(data: FileSequence) -> Found:
+    """Return what is known before a scan: where the ledger begins."""
+    if not data.files:
+        return Found()
+    first = _header_at(data.files[0], 0)
+    return Found(first.entry_index if first.is_sound(data.first_start) else -1, end_pos=data.first_start)
 
 
 def cut(
@@ -109,10 +119,16 @@ def _first_to_scan(data: FileSequence, index: FileSequence, noted_end: int) -> i
     return at
 
 
-def _scan(
-    file: MappedFile, index: FileSequence, found: Found, noted_end: int, is_whole: Callable[[Entry], bool]
+def scan(
+    file: MappedFile,
+    index: FileSequence,
+    found: Found,
+    noted_end: int,
+    is_whole: Callable[[Entry], bool],
+    differs: Callable[[Header], None],
 ) -> bool:
-    """Read the entries of one file. Return whether the next file continues them."""
+    """Read the entries of one file. `differs` gets the header of each whose index unit is another. Return whether the
+    next file continues them."""
     at = 0
     while at + entry_format.BLANK_BYTES <= file.size_bytes:
         header = _header_at(file, at)
@@ -125,7 +141,7 @@ def _scan(
         if header.entry_index > noted_end and not is_whole(entry_format.decode(file.read(at, header.size))):
             return False
         if unit_at(index, header.entry_index) != header.unit:
-            write_units(index, header.entry_index, header.unit)
+            differs(header)
         at += header.size
         found.end_index, found.end_term, found.end_pos = header.entry_index, header.term, file.start + at
     return False

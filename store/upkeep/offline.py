@@ -14,13 +14,16 @@ from triomq.protocol.record import RecordFields
 from triomq.protocol.system_topics import LMQ_PREFIX
 from triomq.store.config import StoreSettings
 from triomq.store.disk import layout
+from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.deletion_record import deleted_topic
-from triomq.store.log.log_scan import LogScan
+from triomq.store.log.log_scan import ALL_SYNCED, LogScan
 from triomq.store.log.scanned_record import ScannedRecord
+from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
 from triomq.store.upkeep.progress import Progress, StartProgress, unseen
@@ -63,20 +66,37 @@ class Findings:
         self.problems: list[str] = []
 
 
-class OfflineLog:
-    """The log of a directory, opened for reading only."""
+def load_whole_files(sequence: FileSequence, directories: LogDirectories) -> list[str]:
+    """Load the files of a log that have their whole length, as a mapping cannot be longer than its file. Return a
+    sentence about each other one. Raises StoreRefused if file sizes do not fit the settings."""
+    short = [file for directory in directories.every for file in sequence.load(directory)]
+    sequence.files = [file for file in sequence.files if file not in short]
+    return [f"{file.path} is shorter than mappedFileSizeCommitLog" for file in short]
 
-    def __init__(self, settings: StoreSettings) -> None:
-        self.paths = Layout(settings)
-        self.pool = OpenFiles(ReadOnlyFiles(), 256)
-        self.log = CommitLog(self.pool, self.paths, settings.mapped_file_size_commit_log_bytes)
-        self.short_files: list[str] = []
-        for directory in self.log.directories.every:
-            self.short_files += [file.path for file in self.log.sequence.load(directory)]
-        # a mapping cannot be longer than its file
-        self.log.sequence.files = [file for file in self.log.sequence.files if file.path not in self.short_files]
-        if self.log.sequence.files:
-            self.log.set_end(self.log.sequence.files[-1].end)
+
+class OfflineLog:
+    """The log of a directory, opened for reading only. `problems` and `about` are sentences: what is wrong with its
+    files, and what else to say of it. Records from `queued_end` on need not be in a queue yet."""
+
+    def __init__(self, paths: Layout, pool: OpenFiles, log: StoreLog, problems: list[str]) -> None:
+        self.paths = paths
+        self.pool = pool
+        self.log = log
+        self.problems = problems
+        self.about: list[str] = []
+        self.queued_end = ALL_SYNCED
+
+    @classmethod
+    def plain(cls, settings: StoreSettings) -> OfflineLog:
+        """Open the log of a plain broker. Raises StoreRefused if file sizes do not fit the settings."""
+        paths = Layout(settings)
+        pool = OpenFiles(ReadOnlyFiles(), 256)
+        log = CommitLog(pool, paths, settings.mapped_file_size_commit_log_bytes)
+        problems = load_whole_files(log.sequence, log.directories)
+        last = log.sequence.last
+        if last is not None:
+            log.set_end(last.end)
+        return cls(paths, pool, log, problems)
 
     def close(self) -> None:
         self.pool.close_all()
@@ -119,11 +139,13 @@ class _QueueCheck:
     def size_bytes(self) -> int:
         return (self.queue.end - self.queue.first_in_files) * ENTRY_BYTES
 
-    def compare(self, fields: ScannedRecord) -> None:
+    def compare(self, fields: ScannedRecord, queued_end: int) -> None:
         queue_offset = fields.queue_offset
         if fields.physical_offset < self.begin_physical:
             return
         if queue_offset >= self.queue.end:
+            if fields.physical_offset >= queued_end:
+                return
             self.missing += 1
             self.first_missing = queue_offset if self.first_missing < 0 else self.first_missing
             return
@@ -135,13 +157,15 @@ class _QueueCheck:
             self.first_wrong = queue_offset if self.first_wrong < 0 else self.first_wrong
 
 
-def verify(settings: StoreSettings, start_progress: StartProgress = unseen) -> Findings:
-    """Read the whole log, compare it with every queue, and check the index headers. Raises StoreRefused if file sizes
-    do not fit the settings."""
-    offline = OfflineLog(settings)
+def verify(
+    settings: StoreSettings, start_progress: StartProgress = unseen, offline: OfflineLog | None = None
+) -> Findings:
+    """Read the whole log, compare it with every queue, and check the index headers. `offline` is the log, by default
+    that of a plain broker. Raises StoreRefused if file sizes do not fit the settings."""
+    offline = offline or OfflineLog.plain(settings)
     findings = Findings()
     findings.log_begin = max(0, offline.log.min_offset)
-    findings.problems += [f"{path} is shorter than mappedFileSizeCommitLog" for path in offline.short_files]
+    findings.problems += offline.problems
     checks = _load_queues(settings, offline)
     gone = _verify_log(offline, findings, checks, offline.progress(start_progress, findings.log_begin))
     for (topic, queue_id), count in sorted(gone.items()):
@@ -184,8 +208,8 @@ def _verify_log(
             queue = (fields.topic.decode("utf-8", "replace"), fields.queue_id)
             check = checks.get(queue)
             if check is not None:
-                check.compare(fields)
-            else:
+                check.compare(fields, offline.queued_end)
+            elif fields.physical_offset < offline.queued_end:
                 gone[queue] = gone.get(queue, 0) + 1
         elif topic := deleted_topic(fields.topic.decode("utf-8", "replace"), fields.sys_flag, fields.properties):
             gone = {queue: count for queue, count in gone.items() if queue[0] != topic}
@@ -258,11 +282,16 @@ def _verify_index(settings: StoreSettings, offline: OfflineLog, findings: Findin
         findings.problems.append(f"the index points to {end}, beyond the end of the log at {findings.log_end}")
 
 
-def dump(settings: StoreSettings, start: int | None = None, start_progress: StartProgress = unseen) -> Iterator[str]:
-    """Yield one line of JSON per record, without bodies."""
+def dump(
+    settings: StoreSettings,
+    start: int | None = None,
+    start_progress: StartProgress = unseen,
+    offline: OfflineLog | None = None,
+) -> Iterator[str]:
+    """Yield one line of JSON per record, without bodies. `offline` as in `verify`."""
     import json
 
-    offline = OfflineLog(settings)
+    offline = offline or OfflineLog.plain(settings)
     progress = offline.progress(start_progress, max(0, offline.log.min_offset) if start is None else start)
     for number, (fields, body) in enumerate(offline.records(start)):
         if number % _STEP_RECORDS == 0:

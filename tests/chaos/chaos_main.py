@@ -256,7 +256,7 @@ class Run:
     def _stored(self) -> list[Stored]:
         found = []
         for broker, name in MASTERS.items():
-            log = offline.OfflineLog(settings_of(self._cluster.members[name]))
+            log = offline.OfflineLog.plain(settings_of(self._cluster.members[name]))
             for fields, body in log.records():
                 if bytes(fields.topic) == TOPIC.encode() and not fields.sys_flag & sys_flag.TRANSACTION_PREPARED:
                     found.append(Stored(broker, fields.queue_id, fields.queue_offset, bytes(body)))
