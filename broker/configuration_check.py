@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.assembly.tables import access_table
-from triomq.broker.configuration import Configuration
+from triomq.broker.configuration import FAST_PORT_DISTANCE, Configuration
 from triomq.broker.replication.ha_tls import HaTls, HaTlsMode
 from triomq.broker.replication.slave_access import parse_networks
 from triomq.daemon.clock import system_now_ms
@@ -30,6 +30,7 @@ def configuration_problems(configuration: Configuration) -> Iterator[str]:
         named += [("storePathDLedgerCommitLog", path) for path in data]
     problems = [(key, directory_problem(Path(path))) for key, path in named]
     yield from dict.fromkeys(f"{key}: {problem}" for key, problem in problems if problem)
+    yield from _group_problems(configuration)
     if configuration.broker.acl_enable:
         try:
             access_table(configuration, system_now_ms).check()
@@ -40,6 +41,15 @@ def configuration_problems(configuration: Configuration) -> Iterator[str]:
     except SettingError as error:
         yield str(error)
     yield from _tls_problems(configuration)
+
+
+def _group_problems(configuration: Configuration) -> Iterator[str]:
+    group, port = configuration.group, configuration.server.listen_port
+    if group is not None and group.port in (port, port + FAST_PORT_DISTANCE):
+        yield (
+            f"dLegerPeers: {group.setup.self_id} has port {group.port}, which is "
+            f"{'listenPort' if group.port == port else 'the fast port, listenPort - 2'}: give it a port of its own"
+        )
 
 
 def _tls_problems(configuration: Configuration) -> Iterator[str]:

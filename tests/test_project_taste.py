@@ -39,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
 }
 # Modules that stand above their package: they run whole clusters and so may import more.
 MORE_ARROWS: dict[str, set[str]] = {
+    "admin/diagnosis/dledger.py": {"dledger"},
     "admin/verbs/dledger.py": {"dledger"},  # what both tools show of a group
     "broker/quickstart.py": {"client"},
     "broker/both_daemons.py": {"namesrv"},

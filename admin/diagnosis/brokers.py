@@ -6,6 +6,7 @@ import re
 
 from triomq.admin.cluster_view import attempt, broker_table, now_ms
 from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
+from triomq.admin.diagnosis.dledger import examine_members, is_group
 from triomq.admin.write_times import counts_of, longer_than, own_number, sync_p99_ms
 
 TYPE_CHECKING = False
@@ -41,7 +42,11 @@ def examine_brokers(run: Run) -> Iterator[Finding]:
                 continue
             tables[number] = body.get("table", {})
             yield from _broker(name, address, tables[number])
-        yield from _replication(run, name, addresses, tables)
+        if is_group(tables):
+            yield from examine_members(name, addresses, tables)
+        else:
+            yield from _pair(run, name, addresses, tables)
+        yield from _behind(name, addresses, tables)
 
 
 def _broker(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
@@ -128,9 +133,8 @@ def _own(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
         )
 
 
-def _replication(
-    run: Run, name: str, addresses: dict[int, str], tables: dict[int, dict[str, str]]
-) -> Iterator[Finding]:
+def _pair(run: Run, name: str, addresses: dict[int, str], tables: dict[int, dict[str, str]]) -> Iterator[Finding]:
+    """Examine a master and its slaves."""
     if 0 not in addresses:
         yield Finding(
             CRITICAL,
@@ -140,10 +144,7 @@ def _replication(
             "its topics can be read but not written",
             f"start the master of {name}, brokerId=0",
         )
-        return
-    if 0 not in tables:
-        return
-    if len(addresses) == 1 and _role(run, addresses[0]) == "SYNC_MASTER":
+    elif 0 in tables and len(addresses) == 1 and _role(run, addresses[0]) == "SYNC_MASTER":
         yield Finding(
             CRITICAL,
             "no-slave",
@@ -152,6 +153,12 @@ def _replication(
             "producers get SLAVE_NOT_AVAILABLE for every message",
             f"start a slave of {name}, or mqadmin updateBrokerConfig -b {addresses[0]} -k brokerRole -v ASYNC_MASTER",
         )
+
+
+def _behind(name: str, addresses: dict[int, str], tables: dict[int, dict[str, str]]) -> Iterator[Finding]:
+    """Find slaves that lack much of the log."""
+    if 0 not in tables:
+        return
     end = _number(tables[0], "commitLogMaxOffset")
     for number, table in tables.items():
         behind = end - _number(table, "commitLogMaxOffset")

@@ -146,6 +146,23 @@ def no_slave(patient: Patient) -> None:
     patient.settings = b"brokerRole=SYNC_MASTER\n"
 
 
+def member(patient: Patient, name: str = "n0", peers: str = "n0-h:1;n1-h:2;n2-h:3") -> None:
+    """Let the broker be a member of a group."""
+    role = "leader" if name == "n0" else "follower"
+    values = {"Group": "G", "SelfId": name, "Peers": peers, "Role": role, "Leader": "n0", "Term": "1", "EndIndex": "9"}
+    patient.bodies[28]["table"] |= {f"dledger{key}": value for key, value in values.items()}
+
+
+def no_majority(patient: Patient) -> None:
+    member(patient)
+
+
+def no_leader(patient: Patient) -> None:
+    member(patient, "n1", "n1-h:2")
+    addresses = patient.bodies[106]["brokerAddrTable"]["b"]["brokerAddrs"]
+    addresses["2"] = addresses.pop("0")
+
+
 def queue_counts(patient: Patient) -> None:
     other = {**patient.bodies[105]["queueDatas"][0], "brokerName": "c", "readQueueNums": 4, "writeQueueNums": 4}
     patient.bodies[105]["queueDatas"].append(other)
@@ -201,6 +218,8 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),
     (no_slave, "no-slave", CRITICAL, "-k brokerRole -v ASYNC_MASTER"),
+    (no_majority, "dledger-member-away", CRITICAL, "start their brokers; mqadmin dledger members G"),
+    (no_leader, "dledger-no-leader", CRITICAL, "mqadmin dledger members G"),
     (queue_counts, "queue-counts", WARNING, "mqadmin updateTopic -c C -t T -r 4 -w 4"),
     (unread, "unread-queues", WARNING, "mqadmin updateTopic -c C -t T -r 8 -w 8"),
     (wiped, "wiped", WARNING, "mqadmin addWritePerm -b b"),
@@ -291,6 +310,37 @@ def test_a_slave_that_is_behind(patient: Patient, capsys: Capture) -> None:
         [found] = findings(patient.address, capsys, 1)
     assert found["code"] == "slave-behind"
     assert "lacks 1024 MiB" in found["what"]
+
+
+def test_a_leader_without_other_members_in_its_group_is_no_master_without_a_slave(
+    patient: Patient, capsys: Capture
+) -> None:
+    member(patient, peers="n0-h:1")
+    no_slave(patient)
+    assert findings(patient.address, capsys, 0) == []
+
+
+@pytest.mark.parametrize("is_java", [False, True])
+def test_a_member_that_is_away_and_lists_of_members_that_differ(
+    is_java: bool, patient: Patient, capsys: Capture
+) -> None:
+    """RocketMQ's members say nothing about their group in their runtime information, but are there."""
+    member(patient)
+    with fake_cluster(Patient()) as follower:
+        assert isinstance(follower, Patient)
+        follower.prepare()
+        patient.bodies[106]["brokerAddrTable"]["b"]["brokerAddrs"]["2"] = follower.address
+        if not is_java:
+            member(follower, "n1")
+        [found] = findings(patient.address, capsys, 1)
+        assert found["code"] == "dledger-member-away"
+        assert found["what"].startswith("1 of the 3 members" if is_java else "n2 of the 3 members")
+        if not is_java:
+            member(follower, "n1", "n0-h:1;n1-h:2")
+            assert [each["code"] for each in findings(patient.address, capsys, 1)] == [
+                "dledger-member-away",
+                "dledger-peers",
+            ]
 
 
 def test_name_servers_that_disagree_or_are_down(patient: Patient, capsys: Capture) -> None:

@@ -12,6 +12,7 @@ import pytest
 from triomq.daemon.directory_check import directory_problem
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
+GROUP = "enableDLegerCommitLog=true\ndLegerGroup=G\ndLegerSelfId=n0\ndLegerPeers=n0-127.0.0.1:40911\n"
 
 
 def check(home: Path, program: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -49,6 +50,8 @@ def test_warnings_are_shown_and_do_not_fail(tmp_path: Path) -> None:
         ("broker", "storePathRootDir={home}/a.conf/store\n", "storePathRootDir: {home}/a.conf is not a directory"),
         ("broker", "storePathCommitLog={home}/log,{home}/a.conf\n", "storePathCommitLog: {home}/a.conf is not a d"),
         ("broker", "tls.test.mode.enable=false\n", "tls.server.certPath"),
+        ("broker", f"{GROUP}listenPort=40911\n", "dLegerPeers: n0 has port 40911, which is listenPort"),
+        ("broker", f"{GROUP}listenPort=40913\n", "dLegerPeers: n0 has port 40911, which is the fast port"),
         ("namesrv", "kvConfigPath={home}/a.conf/kv.json\n", "kvConfigPath: {home}/a.conf is not a directory"),
         ("namesrv", "tls.test.mode.enable=false\n", "tls.server.certPath"),
         ("namesrv", "namesrvAddr=a:1,b:1\n", "separated by ';'"),
