@@ -1,6 +1,6 @@
 """Measure start-up time and idle memory of both daemons.
 
-    bin/bench-boot [--runs 5] [--settle-seconds 2]
+    bin/dev/bench-boot [--runs 5] [--settle-seconds 2]
 
 For each daemon: seconds from starting the process to its first answer to a request (best and median of the runs), and
 its resident memory some seconds after that. The NameServer's request asks for the cluster; the broker's is a message

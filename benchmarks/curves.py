@@ -1,6 +1,6 @@
 """Measure how cost and memory grow with connections, queues, body sizes, waiting polls, groups and log length.
 
-    bin/bench-curves [--only NAME]
+    bin/dev/bench-curves [--only NAME]
 
 Each curve starts a broker of its own as a process, changes one number, and shows what a message costs the broker in CPU
 time (user and system, of the process) and what its memory is. The load comes from this process, so latencies

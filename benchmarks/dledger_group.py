@@ -1,9 +1,9 @@
 """Measure a DLedger group of brokers, beside a group of RocketMQ's on the same machine.
 
-    bin/bench-dledger --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 5] [--rounds 3] [--only NAME]
+    bin/dev/bench-dledger --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 5] [--rounds 3] [--only NAME]
                       [--catch-up-gib 1] [--directory DIR] [--json FILE]
 
-`--load`, `--peer` and `--project` are those of bin/bench-replication, and so is the output. Measured are:
+`--load`, `--peer` and `--project` are those of bin/dev/bench-replication, and so is the output. Measured are:
 
     sends      a group of three: messages a second, 99th percentile, messages for each CPU second of all members
     failover   seconds from the last acknowledged send to the next, as the leader is killed and as it is stopped, while

@@ -1,6 +1,6 @@
 """Measure the CPU time of one message in the broker, without network and scheduler: fixed runs in one process.
 
-    bin/bench-hot-path [--only NAME] [--rounds 5] [--quick] [--steps] [--json]
+    bin/dev/bench-hot-path [--only NAME] [--rounds 5] [--quick] [--steps] [--json]
 
 Ready-made frames go into the connections of a whole broker (all parts, its store in a temporary directory), in turns
 like those that the poller makes; responses are discarded. The figure is the best of some rounds, in microseconds

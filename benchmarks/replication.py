@@ -1,6 +1,6 @@
 """Measure what a slave costs its master and how fast it catches up, beside RocketMQ's pair on the same machine.
 
-    bin/bench-replication --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 4] [--rounds 1]
+    bin/dev/bench-replication --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 4] [--rounds 1]
                           [--only NAME] [--catch-up-gib 2] [--catch-up-bytes 4096] [--json FILE]
 
 `--load` is a raw load generator: called as "COMMAND send -addr HOST:PORT -seconds S -codec json -conns N -window M

@@ -1,6 +1,6 @@
 """Measure several broker processes on one machine, beside one alone.
 
-    bin/bench-several-brokers [--brokers 2] [--seconds 5] [--rounds 3]
+    bin/dev/bench-several-brokers [--brokers 2] [--seconds 5] [--rounds 3]
 
 Consumers pull batches of 32 messages of 1 KiB, always the same ones, because that load costs its
 generator least (this process; it counts bytes). All brokers have equally many connections. Shown are the rate, the

@@ -1,6 +1,6 @@
 """Run clients that come and go for minutes, and check that the broker forgets them.
 
-    bin/bench-soak [--minutes 10] [--clients 200] [--json]
+    bin/dev/bench-soak [--minutes 10] [--clients 200] [--json]
 
 Two hundred clients have short lives against a NameServer and a broker in separate processes. Some send, some consume
 and leave cleanly, some hold a pull and vanish during it. Their time-outs are long, because the subject is what is left

@@ -1,6 +1,6 @@
 """Send at a steady rate for half an hour, and check that the broker's memory stays flat while its files come and go.
 
-    bin/soak-store [--minutes 30] [--rate 2000] [--sync] [--json]
+    bin/dev/soak-store [--minutes 30] [--rate 2000] [--sync] [--json]
 
 A broker process with small files (log, queue and index files roll every few seconds to minutes) and a log limited by
 size, so that retention deletes all the time. Every queue is read with long polls, and what arrives must be dense: no

@@ -1,6 +1,6 @@
 """Measure SYNC_FLUSH, where messages are on the disk before the response, beside Apache's broker.
 
-    bin/bench-sync-flush [--seconds 5] [--rounds 3] [--only NAME] [--peer PATH] [--directory DIR]
+    bin/dev/bench-sync-flush [--seconds 5] [--rounds 3] [--only NAME] [--peer PATH] [--directory DIR]
 
 Each round starts both brokers in turn, each with flushDiskType=SYNC_FLUSH and a store of its own on the same file
 system (`--directory`; a directory in memory would measure nothing), and gives both the same load: ready-made frames

@@ -1,6 +1,6 @@
 """Measure what hostile clients do to a daemon: its memory, and the latency of a healthy client beside them.
 
-    bin/bench-under-attack [--only WORD] [--daemon broker] [--seconds 8] [--budget-mib 128] [--nice -15]
+    bin/dev/bench-under-attack [--only WORD] [--daemon broker] [--seconds 8] [--budget-mib 128] [--nice -15]
 
 For each attack a daemon of its own starts with that budget (maxRequestBytes), and a healthy client asks it one
 question after another, with pauses: it sends a message to the broker, or asks the NameServer for a route. First it is

@@ -1,4 +1,4 @@
-# Sourced by the scripts in this directory: locates the project and its Python environment.
+# Sourced by the scripts in this directory and in dev/: locates the project and its Python environment.
 #
 #   project         the directory above bin/
 #   python          .venv/bin/python, usable after `need_environment` or `make_environment EXTRAS`
@@ -6,7 +6,9 @@
 # .venv/.installed-<extras> holds the checksum of what the installation was made from (`ingredients`), so that later
 # runs start immediately. "plain" stands for no extras. .venv.lock lets one process at a time install.
 
-project=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
+here=$(dirname -- "$(readlink -f -- "$0")")
+project=$(dirname -- "$here")
+[ "$(basename -- "$here")" != dev ] || project=$(dirname -- "$project")
 program=$(basename -- "$0")
 python=$project/.venv/bin/python
 

@@ -1,5 +1,5 @@
 """Whole clusters in one deterministic run: NameServer, brokers, slaves and clients with virtual time, a
-network and disks that fail on request (bin/simulate, docs/internals/testing.md).
+network and disks that fail on request (bin/dev/simulate, docs/internals/testing.md).
 
     run            one seed from start to verdict        __main__     the command line
     plan           what one seed does                    shrink       the smallest plan that still fails

@@ -33,7 +33,7 @@ SEEDS_PER_PROCESS = 200
 
 def main() -> int:
     """Return 0 when every seed held, 1 if one failed."""
-    parser = argparse.ArgumentParser(prog="bin/simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bin/dev/simulate", description=__doc__)
     parser.add_argument(
         "seeds",
         nargs="?",
@@ -161,7 +161,7 @@ def _tell(outcome: Outcome, short: Outcome, plant: str | None) -> None:
         print(f"  with {len(left)} of its {len(all_of)} {what}:")
         for one in left:
             print(f"    {one}")
-    again = f"bin/simulate {plan.seed}..{plan.seed} --trace{f' --plant {plant}' if plant else ''}"
+    again = f"bin/dev/simulate {plan.seed}..{plan.seed} --trace{f' --plant {plant}' if plant else ''}"
     print(f"  the last of its events (digest {short.digest}; all of the seed: {again}):")
     for line in short.lines[-SHOWN_LINES:]:
         print(f"    {line}")
@@ -203,4 +203,4 @@ def _find(name: str, seeds: range) -> tuple[str, int, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main() if os.environ.get("PYTHONHASHSEED") == "0" else "start it as bin/simulate")
+    sys.exit(main() if os.environ.get("PYTHONHASHSEED") == "0" else "start it as bin/dev/simulate")

@@ -2,7 +2,7 @@
 
 trio chooses the order of ready tasks at random, threads end whenever they like, and programs draw random numbers. Here
 the first follows the seed, a "thread" runs its function at once, and `random` is seeded. Sets of text keep one order
-only under a fixed PYTHONHASHSEED, which bin/simulate sets.
+only under a fixed PYTHONHASHSEED, which bin/dev/simulate sets.
 
 Time is a `VirtualClock`: as soon as every task waits, it jumps to the next thing that is due. It moves in steps of a
 millisecond, so that what is due within the same one happens at the same moment, in an order that the seed chooses.

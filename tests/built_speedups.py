@@ -1,7 +1,7 @@
 """Builds the C extension of a package (`_speedups.c`) for the tests that compare it with Python.
 
 TRIOMQ_SANITIZED=1 builds it with AddressSanitizer and UndefinedBehaviorSanitizer, whose library must be preloaded:
-bin/test-sanitized and bin/fuzz see to that.
+bin/dev/test-sanitized and bin/dev/fuzz see to that.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def test_an_install_without_speedups_is_pure_python(unpacked: Path, tmp_path: Pa
     assert running_build(environment_with(tmp_path / "python", pure)) == "pure"
 
 
-@pytest.mark.skipif(COMPILED_WHEEL is None, reason="bin/test-compiled makes the wheel and runs this")
+@pytest.mark.skipif(COMPILED_WHEEL is None, reason="bin/dev/test-compiled makes the wheel and runs this")
 def test_a_compiled_wheel_runs_compiled(tmp_path: Path) -> None:
     assert COMPILED_WHEEL is not None
     python = environment_with(tmp_path / "python", Path(COMPILED_WHEEL))

@@ -71,7 +71,7 @@ INTERFACES: dict[str, str] = {
     "dledger/ledger/ledger.py": "what tests open",
     "dledger/ledger/records.py": "the record of a new leader",
     "dledger/ledger/term_files.py": "what tests read and write",
-    "dledger/rules/*.py": "bin/simulate-dledger and tests drive the rules",
+    "dledger/rules/*.py": "bin/dev/simulate-dledger and tests drive the rules",
     "dledger/wire/bodies.py": "the bodies of all requests",
     "dledger/wire/codes.py": "DLedger's tables of numbers and names, whole",
     "grpc_front/*.py": "what tests drive; no daemon has a port for gRPC yet",
@@ -325,3 +325,10 @@ def test_the_rules_see_what_they_forbid() -> None:
     with pytest.raises(AssertionError, match="exceptions"):
         compare({}, {"x": "no longer"}, "8")
     assert names_in_use(ast.parse("a.b = c; getattr(d, 'e')")) == {"a", "c", "d", "e", "getattr"}
+
+
+def test_the_architecture_names_every_folder_at_the_top_level() -> None:
+    made = {"build", "dist", "site"}
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))} - made
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert {folder for folder in folders if f"`{folder}/`" not in text} == set()

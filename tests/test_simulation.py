@@ -22,7 +22,7 @@ NEEDS_NO_FAULT = "a_commit_without_its_message"
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A process of its own: the order of sets depends on how Python was started."""
-    command = [str(ROOT / "bin" / "simulate"), *arguments]
+    command = [str(ROOT / "bin" / "dev" / "simulate"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 

@@ -1,9 +1,10 @@
 """A message takes about as many steps as when it was last measured: Python instructions and calls of C functions,
 counted.
 
-The figures are from `TRIOMQ_PURE=1 bin/bench-hot-path --steps`, Python 3.11; other versions count slightly differently.
+The figures are from `TRIOMQ_PURE=1 bin/dev/bench-hot-path --steps`, Python 3.11; other versions count slightly
+differently.
 A change that makes the path of a message a quarter longer fails on any machine, however busy. Work inside of one C call
-is not counted: `bin/bench-hot-path` measures that. If a change is worth its steps, enter the new figures here.
+is not counted: `bin/dev/bench-hot-path` measures that. If a change is worth its steps, enter the new figures here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules of a DLedger group under a seeded scheduler (bin/simulate-dledger, docs/internals/dledger.md).
+"""The rules of a DLedger group under a seeded scheduler (bin/dev/simulate-dledger, docs/internals/dledger.md).
 
     world      one seed from start to verdict: events, clients, faults        __main__   the command line
     node       a member's process: its clock, its log, the actions of its rules
@@ -13,7 +13,7 @@
 
 There only the rules are the real code (dledger/rules). Everything else is a list in memory and a heap of events, so
 that a seed takes some hundredths of a second. With `--members whole` everything of a member is real, above the network
-and the disks of bin/simulate; such a seed takes some tenths of a second:
+and the disks of bin/dev/simulate; such a seed takes some tenths of a second:
 
     hosts          members on simulated hosts; tests of a member use it, too
     whole          one seed from start to verdict                whole_trouble    what goes wrong

@@ -1,10 +1,10 @@
-"""Run seeds of the simulation of DLedger groups: bin/simulate-dledger.
+"""Run seeds of the simulation of DLedger groups: bin/dev/simulate-dledger.
 
-    bin/simulate-dledger --seeds 0..1999                  two processes, totals at the end
-    bin/simulate-dledger --seeds 17..17 --trace           one seed with its last events
-    bin/simulate-dledger --members whole --seeds 0..99    whole members: ledger, disk, remoting, network
-    bin/simulate-dledger --java 1                         groups of three, one of them by RocketMQ's rules
-    bin/simulate-dledger --planted                        look for each planted bug
+    bin/dev/simulate-dledger --seeds 0..1999                  two processes, totals at the end
+    bin/dev/simulate-dledger --seeds 17..17 --trace           one seed with its last events
+    bin/dev/simulate-dledger --members whole --seeds 0..99    whole members: ledger, disk, remoting, network
+    bin/dev/simulate-dledger --java 1                         groups of three, one of them by RocketMQ's rules
+    bin/dev/simulate-dledger --planted                        look for each planted bug
 
 A seed that fails is run again with its events recorded: the last of them are printed. The exit code is 1 if a seed
 failed, or a planted bug was not found.

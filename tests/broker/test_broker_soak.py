@@ -1,4 +1,4 @@
-"""A short soak: many clients come and go, and the broker forgets them (bin/bench-soak does it for ten minutes)."""
+"""A short soak: many clients come and go, and the broker forgets them (bin/dev/bench-soak does it for ten minutes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of bin/soak-chaos: real daemons in network namespaces, real clients of all languages, and faults.
+"""The program of bin/dev/soak-chaos: real daemons in network namespaces, real clients of all languages, and faults.
 
 Two NameServers, a SYNC_MASTER with its slave, and a master with SYNC_FLUSH take five kinds of faults, drawn from a
 seed, while clients of each kind send and consume. Then everything is mended, and what was promised is checked: each
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bin/soak-chaos", description="Real daemons and clients under faults.")
+    parser = argparse.ArgumentParser(prog="bin/dev/soak-chaos", description="Real daemons and clients under faults.")
     parser.add_argument("--minutes", type=float, default=60, help="how long faults happen (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of the faults (default: another each time, printed)")
     parser.add_argument("--faults", type=names_of(KINDS), default=KINDS, help=f"some of {','.join(KINDS)}")

@@ -1,4 +1,4 @@
-"""The parts of bin/soak-chaos, a fault of each kind that its checks find, and a short run."""
+"""The parts of bin/dev/soak-chaos, a fault of each kind that its checks find, and a short run."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     except OSError as error:
         pytest.skip(str(error))
     directory = tmp_path / "run"
-    command = ["bin/soak-chaos", "--minutes", "0.5", "--seed", "9", "--clients", "python,go", "--directory"]
+    command = ["bin/dev/soak-chaos", "--minutes", "0.5", "--seed", "9", "--clients", "python,go", "--directory"]
     done = subprocess.run([*command, str(directory)], cwd=PROJECT, capture_output=True, text=True, timeout=540)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert "no problems" in done.stdout
@@ -253,7 +253,7 @@ def test_a_run_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     except OSError as error:
         pytest.skip(str(error))
     directory = tmp_path / "run"
-    command = ["bin/soak-chaos", "--minutes", "5", "--clients", "python", "--directory", str(directory)]
+    command = ["bin/dev/soak-chaos", "--minutes", "5", "--clients", "python", "--directory", str(directory)]
     with (tmp_path / "output").open("wb") as output:
         run = subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=output)
     try:

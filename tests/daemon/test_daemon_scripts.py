@@ -123,7 +123,7 @@ def test_an_environment_that_lacks_packages_is_completed_but_never_cleared(proje
 
 
 def test_the_scripts_are_valid_shell() -> None:
-    for script in sorted(path for path in (ROOT / "bin").iterdir() if path.is_file()):
+    for script in sorted(path for path in (ROOT / "bin").rglob("*") if path.is_file()):
         if script.read_bytes()[:9] == b"#!/bin/sh" or script.suffix == ".sh":
             done = subprocess.run(["sh", "-n", str(script)], capture_output=True, text=True, timeout=20)
             assert (script.name, done.stderr) == (script.name, "")

@@ -1,4 +1,4 @@
-"""Kill the members of a group repeatedly while clients append: bin/soak-dledger [ROUNDS] [--flush SYNC_FLUSH].
+"""Kill the members of a group repeatedly while clients append: bin/dev/soak-dledger [ROUNDS] [--flush SYNC_FLUSH].
 
 At the end every member must have all that was acknowledged, and the logs must be equal to the byte.
 

@@ -1,4 +1,4 @@
-"""Partitions of a group whose members are processes in network namespaces of their own: `bin/soak-dledger 10
+"""Partitions of a group whose members are processes in network namespaces of their own: `bin/dev/soak-dledger 10
 --partitions`. Clients reach all members throughout.
 
 The program runs itself again as the router of its own namespaces, and everything ends with that process.

@@ -1,4 +1,4 @@
-"""The program of bin/fuzz: it runs each target for an equal share of the time, with the sanitized extensions.
+"""The program of bin/dev/fuzz: it runs each target for an equal share of the time, with the sanitized extensions.
 
 The targets in C count the basic blocks that an input reaches, those in Python the lines.
 """
@@ -42,7 +42,7 @@ def main() -> None:
         known = all_targets(Path(directory))
         chosen = {name: each for name, each in known.items() if options.only in (None, name)}
         if not chosen or (options.inputs and not options.only):
-            sys.exit(f"bin/fuzz: --only takes one of {', '.join(known)}")
+            sys.exit(f"bin/dev/fuzz: --only takes one of {', '.join(known)}")
         if options.inputs:
             for file in options.inputs:
                 chosen[options.only][0](file.read_bytes())
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bin/fuzz", description="Fuzz the readers of untrusted bytes.")
+    parser = argparse.ArgumentParser(prog="bin/dev/fuzz", description="Fuzz the readers of untrusted bytes.")
     parser.add_argument("--seconds", type=float, default=30, help="for all targets together (default: %(default)s)")
     parser.add_argument("--each", type=float, metavar="SECONDS", help="for each kind of input, instead")
     parser.add_argument("--processes", type=int, default=1, help="targets at a time (default: %(default)s)")

@@ -1,5 +1,5 @@
-"""Let the leaders of a group of brokers fail repeatedly while clients send and consume: `bin/soak-dledger 10 --brokers
-apache,apache,triomq`.
+"""Let the leaders of a group of brokers fail repeatedly while clients send and consume:
+`bin/dev/soak-dledger 10 --brokers apache,apache,triomq`.
 
 A round is a kill, a stop, a pause and a transfer for a leader of each kind.
 """

@@ -1,8 +1,8 @@
 """Mutation runs: does a test fail when a single line is wrong?
 
-    bin/mutate [AREA...] [--count 100] [--seed N] [--log FILE]      try COUNT mutants of these areas (default: all)
-    bin/mutate --replay FILE:LINE:KIND                              try one, with all tests of its area
-    bin/mutate --list [AREA...]                                     print how many mutants there are
+    bin/dev/mutate [AREA...] [--count 100] [--seed N] [--log FILE]      try COUNT mutants of these areas (default: all)
+    bin/dev/mutate --replay FILE:LINE:KIND                              try one, with all tests of its area
+    bin/dev/mutate --list [AREA...]                                     print how many mutants there are
 
 A run works in a copy of the project. First it runs the tests of an area once and notes which functions each enters. A
 mutant then meets only tests that enter its function, up to a bound of time: first those whose file is named after the
@@ -285,7 +285,7 @@ def summary(counts: Counter[tuple[str, str]], seed: int, seconds: float) -> str:
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="bin/mutate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bin/dev/mutate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(AREAS))
     parser.add_argument("--count", type=int, default=100)

@@ -1,6 +1,6 @@
 """Kill driver and broker of a running stream with SIGKILL.
 
-    bin/soak-spark-kills [KILLS] [--target triomq|apache] [--seed N]
+    bin/dev/soak-spark-kills [KILLS] [--target triomq|apache] [--seed N]
 
 A Spark driver copies one topic to another. Half of the kills hit the broker, which is restarted while the stream
 continues. The other half hit the driver with its JVM and its Python workers; a new one continues from the checkpoint.

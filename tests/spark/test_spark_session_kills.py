@@ -1,5 +1,5 @@
 """Driver and broker are killed with SIGKILL during a stream: each message arrives exactly once. These are a few kills;
-bin/soak-spark-kills makes more.
+bin/dev/soak-spark-kills makes more.
 """
 
 from __future__ import annotations

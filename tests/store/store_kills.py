@@ -1,4 +1,4 @@
-"""Kill a writing process repeatedly: bin/soak-kills [KILLS] [--seed N].
+"""Kill a writing process repeatedly: bin/dev/soak-kills [KILLS] [--seed N].
 
 Each round forks a child that opens the store, writes, and reports what was acknowledged. It is killed after a random
 time, also during recovery. From time to time the parent opens the store and compares its content with the reports:

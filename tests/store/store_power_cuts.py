@@ -1,4 +1,4 @@
-"""Thousands of simulated power cuts: bin/soak-power-cuts [IMAGES] [--seed N].
+"""Thousands of simulated power cuts: bin/dev/soak-power-cuts [IMAGES] [--seed N].
 
 A store with a random workload keeps a journal of everything it asks of the operating system (store_faults). Each image
 is what could be on the disk when the power fails at one of these points: everything that an fdatasync followed, and of

@@ -1,6 +1,6 @@
 """Where the dice of these tests begin: at the same numbers each time, so that a check speaks of the change it checks.
 
-With TRIOMQ_SEED set, to any text, they begin elsewhere; bin/soak-power-cuts and bin/soak-kills always do.
+With TRIOMQ_SEED set, to any text, they begin elsewhere; bin/dev/soak-power-cuts and bin/dev/soak-kills always do.
 """
 
 from __future__ import annotations

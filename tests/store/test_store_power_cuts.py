@@ -1,4 +1,4 @@
-"""Two thousand power cuts (see store_power_cuts); bin/soak-power-cuts runs any number."""
+"""Two thousand power cuts (see store_power_cuts); bin/dev/soak-power-cuts runs any number."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flush", list(FlushDiskType))
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"bodies-{shape[1]}")
 def test_a_hundred_kills(tmp_path: Path, shape: tuple[int, int], flush: FlushDiskType) -> None:
-    """Twenty for each kind of store; bin/soak-kills runs any number."""
+    """Twenty for each kind of store; bin/dev/soak-kills runs any number."""
     seed = seed_of(f"kills {shape[1]} {flush.name}")
     assert soak(tmp_path / "store", 20, shape, flush, seed) > 100
 
