@@ -154,10 +154,7 @@ class GroupRoles:
         log.info("this broker is a slave of its group", broker_id=self._parts.configuration.broker.broker_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._seek_master)
-            nursery.start_soon(self._master_tables.run, self._store)
-            while True:
-                await trio.sleep(TABLES_SECONDS)
-                await self._master_tables.sync()
+            nursery.start_soon(self._master_tables.run, self._store, TABLES_SECONDS)
 
     async def _seek_master(self) -> None:
         """Register, and learn the master's address from the answers."""

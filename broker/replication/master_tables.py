@@ -17,6 +17,7 @@ tables with it, would otherwise erase those of its slave.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -85,23 +86,30 @@ class MasterTables:
             log.info("the master to copy tables from", address=address, before=self._address)
             self._address = address or None
 
-    async def run(self, store: MessageStore) -> None:
-        """Copy the tables at once, beside the schedule, when the master is known and its log matches, and when the log
-        here gets messages of a topic that the table lacks. Runs until cancelled."""
+    async def run(self, store: MessageStore, every_seconds: float = math.inf) -> None:
+        """Copy the tables at once when the master is known and its log matches, and when the log here gets messages of
+        a topic that the table lacks; and every so many seconds, unless a schedule calls `sync`. Runs until cancelled.
+        """
         synced_with: str | None = None
+        due = trio.current_time() + every_seconds
         count_seen = 0
         sought: frozenset[str] = frozenset()
         while True:
             address, count = self._address, store.reading.queue_count
+            is_due = trio.current_time() >= due
             if address is not None and self._is_trusted():
                 lacking = sought
                 if count != count_seen:
                     count_seen = count
                     lacking = self._lacking(store.reading.queues())
-                if address != synced_with or lacking - sought:
+                if address != synced_with or lacking - sought or is_due:
                     synced_with, sought = address, lacking
                     await self.sync()
-            with trio.move_on_after(LOOK_SECONDS), suppress(StoreError):
+                    is_due = True
+            if is_due:
+                due = trio.current_time() + every_seconds
+            rest = max(0.0, due - PAUSE_SECONDS - trio.current_time())
+            with trio.move_on_after(min(LOOK_SECONDS, rest)), suppress(StoreError):
                 await store.committed.wait_beyond(store.committed.value)
             await trio.sleep(PAUSE_SECONDS)
 

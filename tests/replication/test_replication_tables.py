@@ -291,6 +291,26 @@ async def test_the_tables_come_when_the_master_is_known_and_its_log_matches(
     assert len(master.asked) == 2 * asked
 
 
+async def test_a_member_of_a_group_copies_the_tables_each_second(
+    autojump_clock: MockClock, nursery: trio.Nursery, master: FakeMaster, tmp_path: Path
+) -> None:
+    """What a follower lacks at a failover is consumed again."""
+    slave = Slave(master)
+    store = await open_store(tmp_path, broker_role=BrokerRole.SLAVE)
+    nursery.start_soon(slave.tables.run, store, 1.0)
+    await trio.sleep(0.1)
+    once = len(master.asked)
+    for second in range(1, 11):
+        await trio.sleep(1)
+        assert len(master.asked) == (second + 1) * once
+    slave.tables.master_known(None)
+    await trio.sleep(10)
+    assert len(master.asked) == 11 * once
+    slave.tables.master_known("10.0.0.9:10911")
+    await trio.sleep(1.5)
+    assert len(master.asked) > 11 * once
+
+
 async def test_a_topic_that_arrives_in_the_log_is_looked_up_at_once_and_only_once(
     autojump_clock: MockClock, nursery: trio.Nursery, master: FakeMaster, tmp_path: Path
 ) -> None:
