@@ -124,6 +124,14 @@ async def test_another_master_is_asked_for_everything_again(pair: Pair) -> None:
     assert pair.end() == 4
 
 
+async def test_a_log_that_was_replaced_begins_the_questions_anew(pair: Pair) -> None:
+    """Messages of the new one may lie in front of it that the old one would have had."""
+    await pair.copy()
+    assert await pair.copy() == []
+    pair.slave.quorum.replaced(pair.slave.appended_offset)
+    assert await pair.copy() == ["end", "Early", "Unused", "end"]
+
+
 async def test_a_master_that_is_busy_is_asked_again(pair: Pair) -> None:
     pair.answers = {"Early": ResponseCode.SYSTEM_BUSY}
     await pair.copy()

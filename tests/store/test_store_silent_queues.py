@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from store_faults import RecordingFiles, crash
@@ -196,4 +197,52 @@ async def test_a_queue_that_begins_anew_below_its_files_has_its_messages_at_thei
     assert bounds(store) == (0, 3) and isinstance(ended[0], LogCut)
     assert store.reading.get_messages("Early", 0, 1, 1).records[0].endswith(b"new 1\x05Early\x00\x00")
     abandon(master)
+    await store.close()
+    store = await led(tmp_path)
+    assert bounds(store) == (0, 3) and [queue.sequence.first_start for queue in store.contents.queues] == [0, 0]
+    await store.close()
+
+
+async def test_a_message_far_behind_those_that_are_gone_is_at_its_place_and_needs_no_fillers_between(
+    tmp_path: Path,
+) -> None:
+    """A slave, or a member of a group, was away while the master had millions of messages of a queue."""
+    master = await late_slave(tmp_path / "source")
+    begin = 1_000_000 * PER_FILE + 4
+    assert master.silent_queues.raise_end("Early", 0, begin)
+    await master.close()
+    master = await led(tmp_path / "source")
+    late = master.append(message("Early", body=b"late"))
+    master.commit()
+    assert late.queue_offset == begin
+    store = await late_slave(tmp_path)
+    assert store.silent_queues.raise_end("Early", 0, 3)
+    assert store.replica.append(late.physical_offset, master.reading.read_log(late.physical_offset, late.size_bytes))
+    store.replica.dispatch()
+    assert bounds(store) == (begin, begin + 1)
+    directory = tmp_path / "slave" / "consumequeue" / "Early" / "0"
+    assert [path.name for path in directory.iterdir()] == [f"{1_000_000 * 200:020}"]
+    abandon(master)
+    await store.close()
+
+
+async def test_an_end_that_is_kept_during_a_flush_is_in_no_note_of_it(tmp_path: Path) -> None:
+    """The note counts the ends of the moment in which the flush began."""
+    store = await late_slave(tmp_path)
+    thread = store._flush._syncs._offload
+    kept: list[bool] = []
+
+    async def keep_first(function: Any, *arguments: Any) -> Any:
+        if not kept:
+            kept.append(store.silent_queues.raise_end("Early", 0, 3))
+        return await thread(function, *arguments)
+
+    store._flush._syncs._offload = keep_first
+    await store._flush.flush_thoroughly()
+    assert kept == [True]
+    abandon(store)
+    with capture_logs() as lines:
+        store = await led(tmp_path)
+    assert not [line for line in lines if "reading the whole log" in line["event"]]
+    assert bounds(store) == (3, 3)
     await store.close()
