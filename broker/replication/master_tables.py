@@ -88,7 +88,7 @@ class MasterTables:
 
     async def run(self, store: MessageStore, every_seconds: float = math.inf) -> None:
         """Copy the tables at once when the master is known and its log matches, and when the log here gets messages of
-        a topic that the table lacks; and every so many seconds, unless a schedule calls `sync`. Runs until cancelled.
+        a topic that the table lacks; and every `every_seconds`, for those without a schedule. Runs until cancelled.
         """
         synced_with: str | None = None
         due = trio.current_time() + every_seconds
