@@ -83,17 +83,17 @@ class Syncs:
 
     def begin(self, sequences: list[FileSequence], end_index: int) -> PendingSync:
         """Return a sync of the files. Raises OSError without a descriptor."""
+        files = [file for sequence in sequences for file in self.unsynced(sequence)]
+        directories = dict.fromkeys(file.directory for file in files)
         fds: list[int] = []
-        directories: dict[str, None] = {}
         try:
-            for sequence in sequences:
-                unsynced = self.unsynced(sequence)
-                fds += [file.borrow() for file in unsynced]
-                directories |= dict.fromkeys(file.directory for file in unsynced)
+            fds += (file.borrow() for file in files)
         except OSError:
             for fd in fds:
                 self._files.close(fd)
             raise
+        for file in files:  # the pool may close them, once they are not written any more
+            file.is_unsynced = False
         starts = {sequence.directory: _last_start(sequence) for sequence in sequences}
         return PendingSync(self._files, fds, list(directories), starts, self.mark(end_index))
 

@@ -29,6 +29,7 @@ from triomq.protocol.record import read_fields
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
 from triomq.store.disk.log_directories import LogDirectories
+from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreRefused
 from triomq.store.log.scanned_record import scanned
 from triomq.store.message_store import MessageStore
@@ -714,3 +715,22 @@ def test_the_next_position_is_where_an_entry_goes(tmp_path: Path) -> None:
         assert ledger.entry(ledger.end_index).pos == pos
     assert ledger.entry(1).pos == 948
     assert ledger.entry(2).pos == 1024
+
+
+def test_files_that_are_on_disk_need_not_stay_open(tmp_path: Path) -> None:
+    """A member would have no descriptor left after some hundred files otherwise."""
+    files = Files()
+    pool = OpenFiles(files, 5)
+    ledger = Ledger(
+        files, str(tmp_path), DATA_BYTES, is_whole=lambda entry: True, index_file_bytes=INDEX_BYTES, pool=pool
+    )
+    ledger.open()
+    for _ in range(40):
+        ledger.append(1, [b"x" * 600])
+        ledger.sync()
+    assert len(ledger.data.files) == 40
+    assert pool.count <= 5
+    for _ in range(10):
+        ledger.append(1, [b"x" * 600])
+    assert pool.count >= 10, "what is not on disk stays open, as a failed write is told to open descriptors only"
+    ledger.close()
