@@ -3,8 +3,6 @@
 pip install .                       the C speedups where a C compiler is there, none where it is not
 TRIOMQ_COMPILE=1 pip install .      these and the modules of compiled.txt, compiled by mypyc; needs a C compiler
 TRIOMQ_PURE=1 pip install .         none
-
-TRIOMQ_COMPILE_LEVEL is the C compiler's level of optimization for the compiled modules: 3 unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -48,9 +46,7 @@ def extensions() -> list[Extension]:
     from mypyc.build import mypycify
 
     options = ["--config-file", str(HERE / "pyproject.toml"), *compiled_modules()]
-    # Tests need what mypyc makes of the modules, not the fastest code of a C compiler, which takes minutes for it.
-    level = os.environ.get("TRIOMQ_COMPILE_LEVEL", "3")
-    compiled: list[Extension] = mypycify(options, opt_level=level, debug_level="0")
+    compiled: list[Extension] = mypycify(options, opt_level="3", debug_level="0")
     return compiled + [speedups(package, is_optional=False) for package in ("protocol", "store")]
 
 

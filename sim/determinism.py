@@ -14,9 +14,11 @@ import gc
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
+from threading import get_ident
 from typing import Any, Protocol
 
 import outcome
@@ -69,13 +71,18 @@ class VirtualClock(trio.abc.Clock):
 
 
 class _Order:
-    """Chooses the order of ready tasks."""
+    """Chooses the order of ready tasks of the event loop in this thread. Those of other threads, which the process may
+    have, do as they would, and take nothing from the seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, others: random.Random) -> None:
         self._shuffle = random.Random(seed).shuffle
+        self._thread = get_ident()
+        self._others = others
 
     def shuffle(self, tasks: list[Any]) -> None:
-        if len(tasks) > 1:
+        if get_ident() != self._thread:
+            self._others.shuffle(tasks)
+        elif len(tasks) > 1:
             self._shuffle(tasks)
 
 
@@ -91,9 +98,9 @@ def _seeded(seed: int) -> Iterator[None]:
     scheduler: Any = _run
     threads: Any = _threads
     before = scheduler._r, scheduler._ALLOW_DETERMINISTIC_SCHEDULING, threads.start_thread_soon, random.getstate()
-    scheduler._r = _Order(seed)
+    scheduler._r = _Order(seed, before[0])
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
-    threads.start_thread_soon = _at_once
+    threads.start_thread_soon = partial(_at_once, get_ident(), before[2])
     random.seed(seed)
     was_enabled = gc.isenabled()
     gc.disable()  # a run is short; what it leaves is collected after it
@@ -107,6 +114,14 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def _at_once(
-    function: Callable[[], Any], deliver: Callable[[outcome.Outcome[Any]], object], name: str | None = None
+    thread: int,
+    start_thread_soon: Callable[..., None],
+    function: Callable[[], Any],
+    deliver: Callable[[outcome.Outcome[Any]], object],
+    name: str | None = None,
 ) -> None:
-    deliver(outcome.capture(function))
+    """Call what the loop of that thread would run in another one; others get a thread."""
+    if get_ident() == thread:
+        deliver(outcome.capture(function))
+    else:
+        start_thread_soon(function, deliver, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -43,6 +44,12 @@ def share_of(nodeid: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: (*LONG, share := share_of(item.nodeid)).index(share))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests out of garbage collection: each full one would look at all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

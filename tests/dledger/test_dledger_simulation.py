@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from threading import Thread
 
 import pytest
+import trio
 
 from sim.dledger.__main__ import WHOLE, explain, first_failure, run_one, totals
 from sim.dledger.planted import BUGS
@@ -99,6 +101,33 @@ def test_a_seed_with_whole_members_does_the_same_each_time() -> None:
     assert first.trace.digest == second.trace.digest
     assert first.counts == second.counts
     assert run_whole(8)[1].trace.digest != first.trace.digest
+
+
+def test_an_event_loop_in_another_thread_changes_nothing() -> None:
+    """As a client in threads has one. The seed chooses the order of ready tasks in its own thread only."""
+    cancel_scope = trio.CancelScope()
+    token: list[trio.lowlevel.TrioToken] = []
+
+    async def busy() -> None:
+        token.append(trio.lowlevel.current_trio_token())
+        with cancel_scope:
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(yielding)
+
+    async def yielding() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    alone = run_whole(7)[1].trace.digest
+    thread = Thread(target=trio.run, args=(busy,))
+    thread.start()
+    try:
+        beside = run_whole(7)[1].trace.digest
+    finally:
+        token[0].run_sync_soon(cancel_scope.cancel)
+        thread.join()
+    assert beside == alone
 
 
 def test_a_seed_with_whole_members_that_fails_is_explained_by_its_last_events() -> None:
