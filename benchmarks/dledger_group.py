@@ -29,7 +29,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from boot import PROJECT, free_port
@@ -47,10 +46,9 @@ from replication import (
     Side,
     exchange,
     message_fields,
-    our_command,
-    peer_command,
     run_load,
-    show,
+    show_all,
+    sides_of,
 )
 
 GROUP = "RaftNode00"
@@ -290,24 +288,14 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
     parser.add_argument("--json", type=Path, help="write every figure there")
     arguments = parser.parse_args()
-    sides: list[Side] = []
-    for project in arguments.project or [PROJECT]:
-        name = "compiled" if (project / "store" / "disk").is_dir() and any(project.glob("store/*/*.so")) else "plain"
-        if any(side.name == name for side in sides):
-            name = project.resolve().name
-        sides.append(Side(name, partial(our_command, project.resolve())))
-    if arguments.peer:
-        sides.append(Side("peer", partial(peer_command, arguments.peer)))
+    sides = sides_of(arguments.project, arguments.peer)
     everything: dict[str, dict[str, list[Figures]]] = {}
     for _ in range(arguments.rounds):
         for side in sides:
             for name, figures in measured(side, arguments):
                 everything.setdefault(name, {}).setdefault(side.name, []).append(figures)
                 print(f"{side.name} {name}: {figures}", file=sys.stderr)
-    for name in sorted(everything):
-        show(name, everything[name])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(everything, indent=1))
+    show_all(everything, arguments.json)
 
 
 if __name__ == "__main__":

@@ -419,6 +419,27 @@ def show(name: str, by_side: dict[str, list[Figures]]) -> None:
     sys.stdout.flush()
 
 
+def show_all(everything: dict[str, dict[str, list[Figures]]], path: Path | None) -> None:
+    """Print what was measured, and write every figure to a file if there is one."""
+    for name in sorted(everything):
+        show(name, everything[name])
+    if path is not None:
+        path.write_text(json.dumps(everything, indent=1))
+
+
+def sides_of(projects: list[Path] | None, peer: list[str] | None, *, slave_idle: bool = False) -> list[Side]:
+    """Return the sides to measure: copies of this project, and the peer if there is one."""
+    sides: list[Side] = []
+    for project in projects or [PROJECT]:
+        name = "compiled" if any(project.glob("store/*/*.so")) else "plain"  # the C speedups are one level higher
+        if any(side.name == name for side in sides):
+            name = project.resolve().name
+        sides.append(Side(name, partial(our_command, project.resolve()), slave_idle))
+    if peer:
+        sides.append(Side("peer", partial(peer_command, peer), slave_idle))
+    return sides
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--load", required=True, type=shlex.split, help="command of the load generator")
@@ -434,14 +455,7 @@ def main() -> None:
     parser.add_argument("--slave-directory", type=Path, help="where slaves have their stores, if elsewhere")
     parser.add_argument("--json", type=Path, help="write every figure there")
     arguments = parser.parse_args()
-    sides: list[Side] = []
-    for project in arguments.project or [PROJECT]:
-        name = "compiled" if any((project / "store").glob("*.so")) else "plain"
-        if any(side.name == name for side in sides):
-            name = project.resolve().name
-        sides.append(Side(name, partial(our_command, project.resolve()), arguments.slave_idle))
-    if arguments.peer:
-        sides.append(Side("peer", partial(peer_command, arguments.peer), arguments.slave_idle))
+    sides = sides_of(arguments.project, arguments.peer, slave_idle=arguments.slave_idle)
     everything: dict[str, dict[str, list[Figures]]] = {}
     for _ in range(arguments.rounds):
         for side in sides:
@@ -470,10 +484,7 @@ def main() -> None:
                     )
                     everything.setdefault(name, {}).setdefault(side.name, []).append(found)
                     print(f"{side.name} {name}: {found}", file=sys.stderr)
-    for name in sorted(everything):
-        show(name, everything[name])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(everything, indent=1))
+    show_all(everything, arguments.json)
 
 
 if __name__ == "__main__":

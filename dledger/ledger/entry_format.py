@@ -61,16 +61,12 @@ class Header(NamedTuple):
         return pack_unit(ENTRY_MAGIC, self.pos, self.size, self.entry_index, self.term)
 
 
-def header_of(entry: Entry) -> bytes:
-    """Return the header of an entry."""
-    crcs = (entry.chain_crc, entry.body_crc)
-    fields = (entry.magic, entry.size, entry.index, entry.term, entry.pos, entry.channel, *crcs, len(entry.body))
-    return pack_header(*fields)
-
-
 def encode(entry: Entry) -> bytes:
     """Return the bytes of an entry."""
-    return header_of(entry) + entry.body
+    body = entry.body
+    crcs = (entry.chain_crc, entry.body_crc)
+    header = (entry.magic, entry.size, entry.index, entry.term, entry.pos, entry.channel, *crcs, len(body))
+    return pack_header(*header) + body
 
 
 def unit_of(entry: Entry) -> bytes:
@@ -86,13 +82,8 @@ def read_header(data: bytes) -> Header:
 def decode(data: bytes) -> Entry:
     """Return the entry in these bytes, which are whole."""
     header = read_header(data)
-    return entry_of(header, data[ENTRY_HEADER_BYTES : header.size])
-
-
-def entry_of(header: Header, body: bytes) -> Entry:
-    """Return the entry with this header and this body."""
     return Entry(
-        body=body,
+        body=data[ENTRY_HEADER_BYTES : header.size],
         body_crc=header.body_crc,
         chain_crc=header.chain_crc,
         channel=header.channel,
