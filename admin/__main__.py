@@ -1,8 +1,9 @@
 """mqadmin COMMAND [options]: see `triomq.admin`.
 
 Besides its own options every command accepts --output table|json|jsonl, --fields A,B, --no-header, --timeout SECONDS,
---watch [SECONDS], --dry-run, --yes, --context NAME and --verbose, before or after its name. With MQADMIN_EXIT_ZERO=1
-the exit status is that of RocketMQ's mqadmin: 0 even if a command failed, 1 for an invalid command line.
+--watch [SECONDS], --dry-run, --yes, --context NAME and --verbose, before or after its name, and so do -n and -h. With
+MQADMIN_EXIT_ZERO=1 the exit status is that of RocketMQ's mqadmin: 0 even if a command failed, 1 for an invalid command
+line.
 """
 
 from __future__ import annotations
@@ -115,7 +116,32 @@ def split_global_options(words: list[str]) -> tuple[dict[str, str], list[str]]:
     return settings, others
 
 
+def split_leading_options(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the options of every program (-n and -h) before the name of the command, and the words from its name on.
+    Raises UsageError for any other option there."""
+    rest = list(words)
+    leading: list[str] = []
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        head, separator, _ = word.partition("=")
+        if head in ("-n", "--namesrvAddr") and not separator:
+            if not rest:
+                raise UsageError(f"the option {word} needs a value")
+            leading += [word, rest.pop(0)]
+        elif word in ("-h", "--help") or head == "--namesrvAddr" or (word.startswith("-n") and word[1:2] != "-"):
+            leading.append(word)
+        else:
+            raise UsageError(f"{word} cannot stand before the name of a command: mqadmin help lists the commands")
+    return leading, rest
+
+
 def _run(words: list[str], settings: dict[str, str]) -> int:
+    if words == ["--version"]:
+        from triomq import __version__
+
+        _say(f"mqadmin (TrioMQ) {__version__}, compatible with RocketMQ 4.9.7")
+        return 0
+    leading, words = split_leading_options(words)
     if not words or words == ["help"]:
         from triomq.admin.verb import verb_overview
 
@@ -131,13 +157,13 @@ def _run(words: list[str], settings: dict[str, str]) -> int:
         words = words[1:]
     found = _find(words)
     if found is None:
-        return _unknown(words[0])
+        return _unknown(words)
     program, rest = found
     if is_help:
         _say(program.usage())
         return 0
     try:
-        options = program.parse(rest)
+        options = program.parse([*leading, *rest])
     except UsageError as error:
         _say(program.usage())
         sys.stderr.write(f"mqadmin {program.name}: {error}\n")
@@ -157,11 +183,14 @@ def _find(words: list[str]) -> tuple[Command | Verb, list[str]] | None:
     return find_verb(words)
 
 
-def _unknown(word: str) -> int:
-    from triomq.admin.verb import verbs_of
+def _unknown(words: list[str]) -> int:
+    from triomq.admin.verb import nearest_name, verbs_of
 
-    lines = verbs_of(word)
-    _say("\n".join([f"{word} needs one more word:", *lines]) if lines else f"The sub command {word} not exist.")
+    lines = verbs_of(words[0])
+    _say("\n".join([f"{words[0]} needs one more word:", *lines]) if lines else f"The sub command {words[0]} not exist.")
+    near = nearest_name(words)
+    if near:
+        sys.stderr.write(f"mqadmin: did you mean {near}?\n")
     return UsageError.exit_status
 
 

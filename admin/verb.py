@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NAME_SERVERS = ("namesrvAddr", "n", "ADDRESSES", "the NameServers, HOST:PORT;HOST:PORT")
 HELP = ("help", "h", "", "show this text")
+NEAR = 0.75
+"""The likeness (difflib's ratio) from which a name is suggested: one letter more or less in a word of three."""
 SEPARATOR = "\0"  # between the values of a repeated option: no word of a command line has it
 
 
@@ -123,6 +125,22 @@ def find_verb(words: list[str]) -> tuple[Verb, list[str]] | None:
 def verbs_of(word: str) -> list[str]:
     """Return a line for each verb whose first word this is: `offsets show`, `offsets reset`."""
     return [f"   {row[0]:<20} {row[2]}" for row in VERBS if row[0].split(" ")[0] == word]
+
+
+def nearest_name(words: list[str]) -> str:
+    """Return the name of the command or verb that the first words are most like; empty if none is near."""
+    from difflib import get_close_matches
+
+    from triomq.admin.table import ROWS
+
+    names = [name for row in ROWS for name in row[:2]]
+    names += [name for row in VERBS for name in (row[0], row[0].split(" ")[0])]
+    by_case = {name.lower(): name for name in names if name}
+    for count in (2, 1):
+        found = get_close_matches(" ".join(words[:count]).lower(), by_case, 1, NEAR)
+        if found and found[0] != words[0].lower():  # a first word alone is known, and needs the second one
+            return by_case[found[0]]
+    return ""
 
 
 def verb_overview() -> str:

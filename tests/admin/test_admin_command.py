@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from golden_data import golden_lines
 
+from triomq.admin.__main__ import main
 from triomq.admin.command import Command, find_command, overview
 from triomq.admin.commands import MODULES, function_of
 from triomq.admin.errors import UsageError
@@ -81,3 +82,72 @@ def test_letters_without_values_may_stand_together() -> None:
 def test_an_ambiguous_long_name_is_refused() -> None:
     with pytest.raises(UsageError, match="ambiguous option: --retry"):
         command("updateSubGroup").parse(["--retry", "1"])  # retryQueueNums or retryMaxTimes
+
+
+# -- what stands before the name of a command --------------------------------------------------------------------------
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"]])
+def test_help_needs_no_command(words: list[str], capsys: Capture) -> None:
+    assert main([]) == 0
+    overviews = capsys.readouterr()
+    assert main(words) == 0
+    assert capsys.readouterr() == overviews
+
+
+def test_the_version_is_printed(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("mqadmin (TrioMQ) ")
+
+
+@pytest.mark.parametrize(
+    "leading", [["-n", "127.0.0.1"], ["-n127.0.0.1"], ["-n=127.0.0.1"], ["--namesrvAddr=127.0.0.1"]]
+)
+@pytest.mark.parametrize("words", [["clusterList"], ["lag"], ["offsets", "show", "G"], ["--timeout", "1", "topicList"]])
+def test_name_servers_may_stand_before_the_command(leading: list[str], words: list[str], capsys: Capture) -> None:
+    assert main([*leading, *words]) == 2
+    assert capsys.readouterr().err.endswith(": '127.0.0.1' is not an address: write HOST:PORT\n")
+
+
+@pytest.mark.parametrize("words", [["-h", "lag"], ["-n", "h:1", "--help", "lag"]])
+def test_help_before_a_command_is_that_of_the_command(words: list[str], capsys: Capture) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("usage: mqadmin lag [GROUP]")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["-n"], "the option -n needs a value"),
+        (["-t", "T", "topicRoute"], "-t cannot stand before the name of a command: mqadmin help lists the commands"),
+        (["--nosuch", "lag"], "--nosuch cannot stand before the name of a command: mqadmin help lists the commands"),
+    ],
+)
+def test_other_options_before_the_command_are_refused(words: list[str], reason: str, capsys: Capture) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"mqadmin: {reason}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["laag"], "lag"),
+        (["help", "laag"], "lag"),
+        (["laag", "billing"], "lag"),
+        (["-n", "h:1", "clusterlst"], "clusterList"),
+        (["offset", "show", "G"], "offsets show"),
+        (["dlq", "shw"], "dlq show"),
+        (["offsts"], "offsets"),
+    ],
+)
+def test_a_misspelt_command_has_a_suggestion(words: list[str], name: str, capsys: Capture) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"mqadmin: did you mean {name}?\n"
+
+
+@pytest.mark.parametrize("words", [["zzzz"], ["dlq"], ["bogus", "lag"]])
+def test_a_command_like_no_other_has_no_suggestion(words: list[str], capsys: Capture) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err == ""
