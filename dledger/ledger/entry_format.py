@@ -17,6 +17,7 @@ Index unit, at index * 32 in the index files:
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC, Entry
@@ -104,3 +105,8 @@ def place_of(unit: bytes) -> tuple[int, int]:
     """Return position and size of the entry of an index unit."""
     _, pos, size, _, _ = _UNIT.unpack(unit)
     return pos, size
+
+
+def places_of(units: bytes) -> Iterator[tuple[int, int]]:
+    """Yield position and size of the entry of each of these index units."""
+    return ((pos, size) for _, pos, size, _, _ in _UNIT.iter_unpack(units))

@@ -196,6 +196,32 @@ class Ledger:
         assert file is not None
         return entry_format.decode(file.pread(pos - file.start, size))
 
+    def batch(self, first: int, most_entries: int, most_bytes: int) -> list[Entry]:
+        """See rules.log.Log. A member that catches up gets all that it lacks from the files: entries of one file are
+        read at once."""
+        assert self.begin_index <= first <= self._end.index
+        most_entries = min(most_entries, self._end.index + 1 - first)
+        if self._recent.get(first) is not None:
+            return self._recent.batch(first, most_entries, most_bytes)
+        run = self._run_on_disk(first, most_entries, most_bytes)
+        return [run.entry(index) for index in range(first, first + run.count)]
+
+    def _run_on_disk(self, first: int, most_entries: int, most_bytes: int) -> Run:
+        """Read entries that follow each other in one file, at least one."""
+        units = recovery.units_at(self._index, first, most_entries)
+        start, size = entry_format.place_of(units[: entry_format.UNIT_BYTES])
+        end = start + size
+        count = 1
+        for pos, size in entry_format.places_of(units[entry_format.UNIT_BYTES :]):
+            if pos != end or pos + size - start > most_bytes:
+                break
+            end += size
+            count += 1
+        file = self._data.find(start)
+        assert file is not None
+        data = file.pread(start - file.start, end - start)
+        return Run(start, first, data, units[: count * entry_format.UNIT_BYTES])
+
     def end_of(self, index: int) -> int:
         """Return the position behind an entry between begin and end; where the ledger begins for the index before."""
         if index < self.begin_index or index < 0:

@@ -46,6 +46,19 @@ class RecentEntries:
             found = self._found[index] = found.entry(index)
         return found
 
+    def batch(self, first: int, most_entries: int, most_bytes: int) -> list[Entry]:
+        """Return the entry `first`, which is in memory, and those behind it: see rules.log.Log."""
+        batch: list[Entry] = []
+        for index in range(first, first + most_entries):
+            entry = self.get(index)
+            if entry is None:
+                break
+            most_bytes -= entry.size
+            if batch and most_bytes < 0:
+                break
+            batch.append(entry)
+        return batch
+
     def clear(self) -> None:
         self._runs.clear()
         self._found.clear()

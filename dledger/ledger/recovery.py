@@ -153,9 +153,14 @@ def _header_at(file: MappedFile, at: int) -> Header:
 
 def unit_at(index: FileSequence, entry_index: int) -> bytes:
     """Return the index unit of an entry; empty if there is no file for it."""
-    at = entry_index * entry_format.UNIT_BYTES
+    return units_at(index, entry_index, 1)
+
+
+def units_at(index: FileSequence, first_index: int, most: int) -> bytes:
+    """Return the index units of an entry and of those behind it in the same file, at most `most` of them."""
+    at = first_index * entry_format.UNIT_BYTES
     file = index.find(at)
-    return file.pread(at - file.start, entry_format.UNIT_BYTES) if file is not None else b""
+    return file.pread(at - file.start, min(most * entry_format.UNIT_BYTES, file.end - at)) if file is not None else b""
 
 
 def write_units(index: FileSequence, entry_index: int, units: bytes) -> None:

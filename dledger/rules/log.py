@@ -46,6 +46,11 @@ class Log(Protocol):
         """Return an entry between begin and end."""
         ...
 
+    def batch(self, first: int, most_entries: int, most_bytes: int) -> list[Entry]:
+        """Return the entry `first`, which is between begin and end, and those behind it: at most `most_entries` that
+        have at most `most_bytes` together, or the first one alone. There may be fewer."""
+        ...
+
     def append(self, term: int, bodies: list[bytes]) -> None:
         """Append entries of a leader in one write. Raises LogRefused."""
         ...

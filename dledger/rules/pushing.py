@@ -152,14 +152,14 @@ class Pusher:
             if not self._outstanding and now >= self._paused_until:
                 self._ask(now)
             return
-        log = self._core.log
-        while self._next <= log.end_index and self._outstanding < self._core.timing.max_outstanding:
+        log, timing = self._core.log, self._core.timing
+        while self._next <= log.end_index and self._outstanding < timing.max_outstanding:
             if self._next < log.begin_index:
                 self._compare_again(now)
                 return
             if self._is_catching_up and not self._may_catch_up(now, is_busy=is_busy):
                 break
-            batch = self._batch()
+            batch = log.batch(self._next, timing.max_batch_entries, timing.max_batch_bytes)
             self._piece.bytes_left -= batch[-1].pos + batch[-1].size - batch[0].pos
             self._next = batch[-1].index + 1
             self._push(bodies.PUSH_APPEND, batch, now)
@@ -176,19 +176,6 @@ class Pusher:
             self._begin(_State.TRUNCATE, log.begin_index)
         kind = bodies.PUSH_COMPARE if self._state is _State.COMPARE else bodies.PUSH_TRUNCATE
         self._push(kind, [log.entry(min(self._next, log.end_index))], now)
-
-    def _batch(self) -> list[Entry]:
-        timing = self._core.timing
-        log = self._core.log
-        batch: list[Entry] = []
-        size = 0
-        while self._next + len(batch) <= log.end_index and len(batch) < timing.max_batch_entries:
-            entry = log.entry(self._next + len(batch))
-            size += entry.size
-            if batch and size > timing.max_batch_bytes:
-                break
-            batch.append(entry)
-        return batch
 
     def _push(self, kind: str, entries: list[Entry], now: int) -> None:
         core = self._core

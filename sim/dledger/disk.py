@@ -6,6 +6,7 @@ back (`_ghost`). Positions follow each other without blanks; what matters is tha
 
 from __future__ import annotations
 
+from itertools import accumulate
 from random import Random
 
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
@@ -50,6 +51,12 @@ class MemoryLog:
     def entry(self, index: int) -> Entry:
         assert self.begin_index <= index, f"entry {index} is before the first one, {self.begin_index}"
         return self.entries[index - self.begin_index]
+
+    def batch(self, first: int, most_entries: int, most_bytes: int) -> list[Entry]:
+        begin = first - self.begin_index
+        batch = self.entries[begin : begin + most_entries]
+        sizes = accumulate(entry.size for entry in batch)
+        return batch[: max(1, sum(size <= most_bytes for size in sizes))]
 
     def append(self, term: int, bodies: list[bytes]) -> None:
         if self.is_refusing:

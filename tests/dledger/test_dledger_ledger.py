@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from golden_data import golden_group
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from store_faults import FailingFiles, RecordingFiles, crash, replay_onto
 
 from triomq.dledger.ledger import entry_format
@@ -704,6 +706,51 @@ async def test_the_record_that_opens_a_term_is_a_record_that_no_reader_sees(tmp_
     assert dispatched.uniq_key is None
     assert dispatched.keys is None
     await store.close()
+
+
+@settings(max_examples=40)
+@given(
+    sizes=st.lists(st.integers(0, 900), min_size=1, max_size=40),
+    first=st.integers(0, 39),
+    most_entries=st.integers(1, 40),
+    most_bytes=st.integers(1, 3000),
+    is_restarted=st.booleans(),
+)
+def test_a_batch_is_what_its_entries_are_one_by_one(
+    sizes: list[int],
+    first: int,
+    most_entries: int,
+    most_bytes: int,
+    is_restarted: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    directory = tmp_path_factory.mktemp("ledger")
+    ledger = opened(directory)
+    ledger.append(1, [bytes([number]) * size for number, size in enumerate(sizes)])
+    if is_restarted:  # without entries in memory
+        ledger.close()
+        ledger = opened(directory)
+    first = min(first, ledger.end_index)
+    batch = ledger.batch(first, most_entries, most_bytes)
+    assert batch == [ledger.entry(first + number) for number in range(len(batch))]
+    assert 1 <= len(batch) <= most_entries
+    assert len(batch) == 1 or sum(entry.size for entry in batch) <= most_bytes
+    following = first + len(batch)
+    if not is_restarted and len(batch) < most_entries and following <= ledger.end_index:
+        assert sum(entry.size for entry in batch) + ledger.entry(following).size > most_bytes
+    ledger.close()
+
+
+def test_a_batch_of_old_entries_is_read_at_once(tmp_path: Path) -> None:
+    """A leader would spend much of its time on the reads of a member that catches up otherwise."""
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"x" * 20] * 30)
+    ledger.close()
+    ledger = opened(tmp_path)
+    assert [entry.index for entry in ledger.batch(3, 40, 10_000)] == list(range(3, 14))  # to the end of the data file
+    assert [entry.index for entry in ledger.batch(14, 40, 10_000)] == [14, 15]  # to the end of the index file
+    assert [entry.index for entry in ledger.batch(18, 5, 10_000)] == list(range(18, 23))
+    assert [entry.index for entry in ledger.batch(18, 40, 68 * 4 + 67)] == list(range(18, 22))
 
 
 def test_the_next_position_is_where_an_entry_goes(tmp_path: Path) -> None:
