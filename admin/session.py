@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 5.0
 SUCCESS = 0
+NOT_SUPPORTED = 3
 
 # ResponseCode of RocketMQ -> what a script sees.
 _NOT_FOUND = {17, 22, 26, 206}  # TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST, CONSUMER_NOT_ONLINE
+_OF_NAME_SERVERS = {*range(100, 107), 205, 206, 216, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327}
+"""Codes of requests that NameServers handle; a test compares them with ours."""
 _NOT_ALLOWED = {16}  # NO_PERMISSION
 
 
@@ -164,7 +167,10 @@ class Session:
         """Close a connection that is of no more use, and return what the command says of it."""
         self._connections.pop(address).close()
         if isinstance(error, TimeoutError):
-            return Unreachable(f"{address} did not respond within {seconds:g} s")
+            from triomq.remoting.wrong_port import recognized
+
+            what = recognized(address, self._context if self._tls else None)
+            return Unreachable(f"{address} did not respond within {seconds:g} s{what and ': '}{what}")
         if isinstance(error, OSError):
             return Unreachable(f"the connection to {address} broke: {_reason(error)}")
         return Unreachable(f"{address} does not speak RocketMQ's protocol: {error}")
@@ -181,8 +187,24 @@ class Session:
         """Return a response of SUCCESS. Raises Refused for any other code."""
         response = self.request(address, code, fields, body, timeout_seconds=timeout_seconds)
         if response.code != SUCCESS:
+            self._check_kind(address, code, response)
             raise Refused(address, response)
         return response
+
+    def _check_kind(self, address: str, code: int, response: Response) -> None:
+        """Raise Unreachable if the peer does not support a request because it is a broker in place of a NameServer, or
+        the other way round."""
+        if response.code != NOT_SUPPORTED:
+            return
+        from triomq.protocol.wrong_port import BROKER, NAME_SERVER
+        from triomq.remoting.wrong_port import GET_BROKER_CLUSTER_INFO, GET_BROKER_RUNTIME_INFO, responds
+
+        context = self._context if self._tls else None
+        other, what = GET_BROKER_CLUSTER_INFO, NAME_SERVER
+        if code in _OF_NAME_SERVERS:
+            other, what = GET_BROKER_RUNTIME_INFO, BROKER
+        if responds(address, other, context):
+            raise Unreachable(f"{address}: {what}")
 
     def ask_name_server(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Response:
         """Do the same as `call`, at the first NameServer that can be reached."""

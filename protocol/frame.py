@@ -32,6 +32,7 @@ from triomq.protocol.errors import FrameError
 from triomq.protocol.json_header import NO_EXT_FIELDS, read_json_header
 from triomq.protocol.response_template import TemplatedResponse
 from triomq.protocol.speedups import fast_path
+from triomq.protocol.wrong_port import foreign_bytes
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Largest whole frame, its length field included (RocketMQ: com.rocketmq.remoting.frameMaxLength)."""
@@ -77,6 +78,11 @@ class FrameDecoder:
         """The number of bytes that the incomplete frame will have, as far as it is known; 0 if there is none."""
         return self._needed_bytes if self.held_bytes else 0
 
+    def _reason(self, length: int) -> str:
+        """Return what to say of bytes that announce no possible frame."""
+        foreign = foreign_bytes(length.to_bytes(4, "big", signed=True))
+        return foreign or f"a frame of {length} bytes was announced; the limits are 4 and {self._max_frame_bytes - 4}"
+
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
         data = bytes(data)
         commands: list[RemotingCommand] = []
@@ -112,10 +118,7 @@ class FrameDecoder:
         while end - position >= 4:
             length = int.from_bytes(data[position : position + 4], "big", signed=True)
             if length < 4 or length + 4 > self._max_frame_bytes:
-                raise FrameError(
-                    f"a frame of {length} bytes was announced; the limits are 4 and {self._max_frame_bytes - 4}",
-                    list(commands),
-                )
+                raise FrameError(self._reason(length), list(commands))
             frame_end = position + 4 + length
             if frame_end > end:
                 needed = 4 + length

@@ -17,6 +17,7 @@ import time
 
 from triomq.protocol.errors import FrameError
 from triomq.protocol.json_frame import MAX_FRAME_BYTES, Request, Response, decode_response, encode_request
+from triomq.protocol.wrong_port import foreign_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class BlockingConnection:
         while True:
             size = int.from_bytes(self._read(4, deadline), "big")
             if not 4 <= size <= MAX_FRAME_BYTES:
-                raise FrameError(f"{self.address} announced a frame of {size} bytes")
+                foreign = foreign_bytes(size.to_bytes(4, "big"))
+                raise FrameError(foreign or f"{self.address} announced a frame of {size} bytes")
             response = decode_response(self._read(size, deadline))
             if response.is_response and response.opaque in self._outstanding:
                 self._outstanding.discard(response.opaque)

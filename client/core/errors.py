@@ -69,12 +69,15 @@ class RegistryFailed(MQClientError):
 
 
 class NameServersUnreachable(MQClientError):
-    """No name server responded; `asked` maps each address to what happened there."""
+    """No name server responded; `asked` maps each address to what happened there. `are_wrong`: other kinds of servers
+    listen at all of them."""
 
-    def __init__(self, asked: dict[str, str]) -> None:
+    def __init__(self, asked: dict[str, str], are_wrong: bool = False) -> None:
         self.asked = asked
+        self.are_wrong = are_wrong
         each = "; ".join(f"{address}: {what}" for address, what in asked.items()) or "no address was given"
-        super().__init__(f"no name server responded ({each}). Is the name server running, and is the address right?")
+        advice = "" if are_wrong else " Is the name server running, and is the address right?"
+        super().__init__(f"no name server responded ({each}).{advice}")
 
 
 class NoRoute(MQClientError):

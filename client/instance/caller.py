@@ -34,6 +34,7 @@ from triomq.client.core.requests import Call
 from triomq.client.core.spans import NO_SPANS, Spans
 from triomq.client.instance.inherited import INHERITED
 from triomq.client.instance.name_servers import NameServers
+from triomq.client.instance.wrong_port import recognized
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.client import RemotingClient
@@ -151,7 +152,11 @@ class Caller(ProcessBound):
         """Ask the name servers, one after the other, and return (address, response) of the first that responds. Raises
         NameServersUnreachable."""
         limit = self.config.request_timeout_seconds
-        return await self.name_servers.ask(self.invoke, request, limit, self._not_reached)
+        return await self.name_servers.ask(self.invoke, request, limit, self._not_reached, self._recognize)
+
+    async def _recognize(self, address: str) -> str:
+        """Return what to say of a silent server, empty if nothing gives it away."""
+        return await recognized(address, self._open_remoting())
 
     def _not_reached(self, address: str, error: Exception) -> None:
         """Warn of an absent server, once and then once a minute."""

@@ -153,8 +153,8 @@ class Sender:
                 known = self._client.routes.get(topic)
                 if known is None or not known.lacks_master or self._clock() + pause_seconds >= deadline:
                     raise
-            except NameServersUnreachable:
-                if self._clock() + pause_seconds >= deadline:
+            except NameServersUnreachable as error:
+                if error.are_wrong or self._clock() + pause_seconds >= deadline:
                     raise
             await trio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)

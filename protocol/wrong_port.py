@@ -1,0 +1,36 @@
+"""What to say about a port that is not the expected one. Two kinds give themselves away by what they send, others only
+by what their neighbours are.
+"""
+
+from __future__ import annotations
+
+HTTP_SERVER = (
+    "that is the port of an HTTP server, such as metrics, health or the dashboard: a NameServer's is usually 9876, "
+    "a broker's 10911"
+)
+TLS_SERVER = "the peer uses TLS there: connect with TLS"
+BROKER = "that is a broker's port, not a NameServer's: a NameServer's is usually 9876"
+NAME_SERVER = "that is a NameServer's port, not a broker's: a broker's is usually 10911"
+
+_TLS_ALERT = b"\x15\x03"
+
+
+def ha_port(broker: str) -> str:
+    """Return what to say of the port behind that of a broker (haListenPort, unless it is configured)."""
+    return (
+        f"that is the HA port of the broker at {broker}, to which only slaves connect: "
+        "a NameServer's is usually 9876, a broker's 10911"
+    )
+
+
+def foreign_bytes(data: bytes) -> str:
+    """Return what the first four bytes of a peer that does not send frames say about it; empty if they say nothing."""
+    if data == b"HTTP":
+        return HTTP_SERVER
+    return TLS_SERVER if data.startswith(_TLS_ALERT) else ""
+
+
+def port_before(address: str) -> str:
+    """Return the address with the port before that of `address`, HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 1}"
