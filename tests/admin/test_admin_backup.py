@@ -163,6 +163,24 @@ def test_offsets_do_not_point_beyond_what_the_queue_has(
     assert [(item["kind"], item["after"]) for item in found if item["kind"] == "offset"] == [("offset", 0)]
 
 
+@pytest.mark.parametrize(("offset", "after"), [(8, 0), (10, 0), (12, 2), (15, 5), (99, 5)])
+def test_offsets_count_from_the_first_message_of_the_backup(
+    offset: int, after: int, empty: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    """It had offset 10. A group that was behind it when the messages before it were deleted begins with it."""
+    config = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0, "order": False}
+    line: dict[str, Any] = {"brokerName": "broker-a", "queueId": 0, "flag": 0, "bornTimestamp": 1, "properties": {}}
+    messages = {"T": {"file": "messages-T.jsonl", "count": 5}}
+    broker = {**BROKER, "topics": {"T": config}, "offsets": {"g": {"T": {"0": offset}}}}
+    write(tmp_path / "b", {"brokers": {"broker-a": broker}, "messages": messages})
+    with (tmp_path / "b" / "messages-T.jsonl").open("w") as file:
+        for number in range(5):
+            file.write(json.dumps({**line, "queueOffset": 10 + number, "body": "bQ=="}) + "\n")
+    choose(empty, monkeypatch)
+    found = items(["restore", str(tmp_path / "b"), "--yes"], capsys)
+    assert [item["after"] for item in found if item["kind"] in ("messages", "offset")] == [5, after]
+
+
 def test_a_broker_of_another_name_takes_the_place(
     empty: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
 ) -> None:

@@ -6,12 +6,18 @@ import logging
 
 import pytest
 import trio
-from client_fakes import NAME_SERVER, ConnectionClosed, FakeCluster, refuse
+from client_fakes import NAME_SERVER, ConnectionClosed, FakeBroker, FakeCluster, refuse
 from trio.testing import MockClock
 
 from triomq.client.api import ConsumeFromWhere, Message, MessageQueue, NoRoute, Producer, PushConsumer, SendFailed
 from triomq.client.core.absences import MAX_ADDRESSES, Absences
-from triomq.client.core.errors import BrokerUnknown, BrokerUnreachable, ClientClosed, NameServersUnreachable
+from triomq.client.core.errors import (
+    BrokerUnknown,
+    BrokerUnreachable,
+    ClientClosed,
+    MQClientError,
+    NameServersUnreachable,
+)
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
 from triomq.remoting.client import open_client
@@ -283,3 +289,32 @@ async def test_calls_that_wait_for_the_same_connection_share_its_failure(
             began = trio.current_time()
         assert (failed, opened) == (51, 1)
         assert trio.current_time() - began == pytest.approx(1)
+
+
+async def test_a_send_with_a_short_limit_at_busy_brokers_ends_at_its_limit(
+    servers: FakeCluster, autojump_clock: MockClock
+) -> None:
+    """Pauses included: the one after a broker shed load is longer than this limit."""
+    servers.broker.will(SEND, *[refuse(ResponseCode.SYSTEM_BUSY)] * 9)
+    async with Producer("P", name_server=NAME_SERVER, retries=9) as producer:
+        await producer.queues("T")
+        for limit_seconds, attempts in ((0.1, 1), (0.2, 2)):
+            before, began = len(bodies(servers)), trio.current_time()
+            with pytest.raises(MQClientError):
+                await producer.send(Message("T", b"m"), timeout_seconds=limit_seconds)
+            assert trio.current_time() - began < limit_seconds
+            assert len(bodies(servers)) - before == attempts
+
+
+async def test_the_attempt_after_a_failure_uses_the_route_that_was_fetched_because_of_it(
+    servers: FakeCluster, autojump_clock: MockClock
+) -> None:
+    servers.broker.will(SEND, ConnectionClosed("gone"))
+    async with Producer("P", name_server=NAME_SERVER, retries=1) as producer:
+        await producer.queues("T")
+        servers.brokers["b"] = FakeBroker(servers, "b")
+        began = trio.current_time()
+        result = await producer.send(Message("T", b"m"))
+        assert trio.current_time() == began, "a broker that has not failed needs no pause"
+    assert result.queue.broker_name == "b"
+    assert [len(broker.of(SEND)) for broker in servers.brokers.values()] == [1, 1]

@@ -117,6 +117,21 @@ async def test_retries_end_in_the_dead_letter_topic() -> None:
     assert heard == [0, 1, 2]
 
 
+async def test_without_retries_the_first_delivery_is_the_last(fakes: FakeCluster, autojump_clock: MockClock) -> None:
+    """`retries=0` is not the default of 16: the failed message goes to the dead letter topic at once."""
+    rules = ConsumeRules(concurrency=2, max_reconsume_times=5)
+    app = TrioMQ("p", name_server=NAME_SERVER, backend="trio")
+    fakes.broker.store("T", 0, b"m")
+
+    @app.consumer("T", group="G", retries=0, rules=rules, consume_from=FIRST)
+    async def handle(message: MessageExt) -> None:
+        raise RuntimeError("no")
+
+    async with app:
+        await trio.sleep(60)
+    assert [header.max_reconsume_times for header in fakes.broker.sent_back] == [0]
+
+
 def test_a_transaction_commits_and_is_checked(triomq: Cluster) -> None:
     topic, checked, got = fresh(), [], []
     app = TrioMQ(fresh("P"), name_server=triomq.name_server)

@@ -17,6 +17,8 @@ from triomq.dledger.wire.bodies import (
     AppendResponse,
     GetRequest,
     GetResponse,
+    HeartBeatRequest,
+    HeartBeatResponse,
     MetadataResponse,
     TransferRequest,
     TransferResponse,
@@ -621,6 +623,31 @@ def test_an_orderly_stop_hands_over_to_the_follower_with_the_longest_copy() -> N
     lab.turn()
     assert [call.to for call in lab.calls(TransferRequest)] == ["n1"]
     assert not Lab().member.hand_over()
+
+
+@pytest.mark.parametrize(
+    ("answers", "best"),
+    [
+        ([HeartBeatResponse()], "n2"),
+        ([None], "n1"),
+        ([HeartBeatResponse(code=codes.INCONSISTENT_LEADER)], "n1"),
+        ([None, HeartBeatResponse()], "n2"),
+        ([HeartBeatResponse(), None], "n1"),
+    ],
+)
+def test_leadership_goes_to_nobody_who_did_not_answer_the_last_heartbeat(
+    answers: list[HeartBeatResponse | None], best: str
+) -> None:
+    """n2 has as much as n1 and comes after it. Its answers to the last heartbeats vary."""
+    lab = in_step()
+    lab.align("n2")
+    for answer in answers:
+        lab.turn(2000)
+        for call in lab.calls(HeartBeatRequest):
+            lab.answer(call, answer if call.to == "n2" else HeartBeatResponse())
+    assert lab.member.hand_over()
+    lab.turn()
+    assert [call.to for call in lab.calls(TransferRequest)] == [best]
 
 
 def test_a_leader_that_is_not_preferred_hands_over_to_one_that_is() -> None:

@@ -361,3 +361,97 @@ async def test_a_registration_up_to_a_size_takes_effect_before_the_next_request(
         connection = FakeConnection(namesrv.nursery)
         namesrv.table.handle(connection, request)
         assert (f"b{size}" in namesrv.routes.brokers.cluster_info().broker_addr_table) == is_at_once
+
+
+@pytest.mark.parametrize("is_wiping", [True, False])
+@pytest.mark.parametrize("is_changed_before", [False, True])
+def test_what_happens_between_the_steps_of_a_change_of_permissions_stays(
+    is_wiping: bool, is_changed_before: bool
+) -> None:
+    """Also when another administrator's change has replaced the whole table before."""
+    table = RouteTable()
+    finish(begin(table, {f"t{number}": 6 for number in range(2 * STEP_TOPICS + 1)}))
+    steps = table.wiping_write_perm("b-a") if is_wiping else table.adding_write_perm("b-a")
+    next(steps)
+    if is_changed_before:
+        table.wipe_write_perm("b-a")
+    table.delete_topic("t1")
+    finish(begin(table, {"new": 2}, counter=2))
+    finish(steps)
+    assert table.topics_of.get("b-a", "t1") is None, "a topic that was deleted meanwhile"
+    assert perms_of(table, "new", "t0") == ([0, 4] if is_wiping else [6, 6])
+
+
+def of_host(table: RouteTable, name: str, address: str, origin: str) -> Any:
+    """Begin a registration, in two steps, that comes from this host."""
+    broker = BrokerKey("C", name, 0, address, origin)
+    return table.registering(broker, body_of({"t0": 6}, 1), ha_address="", owner=None, now=lambda: 0.0)
+
+
+@pytest.mark.parametrize("is_protected", [True, False])
+def test_a_registration_in_steps_does_not_take_an_address_that_another_host_registers_meanwhile(
+    is_protected: bool,
+) -> None:
+    """The other one has another name, so nothing changes in the table that the steps prepare."""
+    table = RouteTable()
+    table.brokers.is_protected = is_protected
+    steps = of_host(table, "b-b", "b-a:1", "10.0.0.9")
+    next(steps)
+    finish(of_host(table, "b-a", "b-a:1", "10.0.0.1"))
+    if is_protected:
+        with pytest.raises(RequestRefused, match=r"registered from 10\.0\.0\.1; 10\.0\.0\.9 cannot"):
+            finish(steps)
+    else:
+        finish(steps)
+    assert sorted(table.brokers.cluster_info().broker_addr_table) == ["b-a"] if is_protected else ["b-a", "b-b"]
+
+
+LONG = {f"t{number}": 4 for number in range(2 * STEP_TOPICS + 1)}
+
+
+def long_registration(table: RouteTable, name: str) -> Any:
+    """Begin a registration of LONG, with pauses while it is read and while the change is prepared."""
+
+    def read() -> Parts:
+        yield {topic: TopicQueues(perm=perm) for topic, perm in LONG.items()}
+        return RestOfRegistration(DataVersion(counter=2), [])
+
+    return table.registering(BrokerKey("C", name, 0, f"{name}:1"), read, ha_address="", owner=None, now=lambda: 0.0)
+
+
+PAUSES = range(1, 9)
+
+
+def test_a_long_registration_has_so_many_pauses() -> None:
+    table = RouteTable()
+    finish(begin(table, {"t0": 6, "t1": 6}))
+    assert sum(1 for _ in long_registration(table, "b-a")) == len(PAUSES)
+
+
+@pytest.mark.parametrize("pause", PAUSES)
+def test_what_changes_in_any_pause_of_a_long_registration_counts_before_it(pause: int) -> None:
+    """Also when the whole next table is prepared already."""
+    table = RouteTable()
+    finish(begin(table, {"t0": 6, "gone": 6}))
+    steps = long_registration(table, "b-a")
+    for _ in range(pause):
+        next(steps)
+    table.topics_of.enter("b-a", {"new": TopicQueues(perm=6)})
+    table.delete_topic("gone")
+    finish(steps)
+    assert set(table.topics()) == {*LONG, "new"}
+    assert table.topics_of.get("b-a", "gone") is None
+    assert perms_of(table, "t0", "t256", "new") == [4, 4, 6]
+
+
+@pytest.mark.parametrize("pause", PAUSES[:-3])
+def test_a_long_registration_takes_no_place_that_another_one_took_in_a_pause(pause: int) -> None:
+    table = RouteTable(RouteLimits(broker_count=2))
+    finish(begin(table, {"t0": 6}, name="b-a"))
+    steps = long_registration(table, "b-b")
+    for _ in range(pause):
+        next(steps)
+    finish(begin(table, {"t0": 6}, name="b-c"))
+    with pytest.raises(RequestRefused, match="2 brokers are registered, the limit"):
+        finish(steps)
+    assert sorted(table.brokers.cluster_info().broker_addr_table) == ["b-a", "b-c"]

@@ -324,6 +324,25 @@ async def test_a_client_with_many_requests_in_each_read_is_not_interactive(nurse
         assert (len(crowd.turn()) < 300) is is_interactive
 
 
+@pytest.mark.parametrize("body_bytes", [1000, 5000, 30_000])
+async def test_a_client_whose_reads_always_leave_more_behind_is_never_interactive(
+    body_bytes: int, nursery: trio.Nursery
+) -> None:
+    """However few and quick the requests of a read are: a read that is cut off at its limit says nothing else."""
+    crowd = Crowd(nursery, 1)
+    crowd.bench.handler.then = lambda connection, request: None
+    [peer] = crowd.bulk
+    peer.setblocking(False)
+    data, at = frame(b"l" * body_bytes) * 60, 0
+    for _ in range(3 * INTERACTIVE_READS):
+        with suppress(BlockingIOError):
+            while True:
+                at = (at + peer.send(data[at:])) % len(data)
+        crowd.ask()
+        assert crowd.turn()[0] == b"interactive"
+        assert [each.client.is_interactive for each in crowd.bench.poller._transports.values()] == [False, True]
+
+
 async def test_who_becomes_paused_while_it_waits_for_interactive_ones_is_not_read(nursery: trio.Nursery) -> None:
     crowd = Crowd(nursery, 3)
     crowd.turn()
