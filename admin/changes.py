@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from triomq.admin.previews import Step
+    from triomq.protocol.change_previews import Step
 
 MAX_STEPS = 10_000
 

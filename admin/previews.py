@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from triomq.admin import bodies
 from triomq.admin.errors import AdminError
-from triomq.admin.routes import queue_items
+from triomq.protocol import change_previews
+from triomq.protocol.change_previews import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,12 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from triomq.admin.session import Session
+    from triomq.protocol.change_previews import Question, Step
 
-    Step = dict[str, Any]
     Preview = Callable[[Session, str, dict[str, Any], bytes], list[Step]]
-
-TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag", "order")
-LATEST = -1
 
 
 def _read(session: Session, address: str, code: int, fields: dict[str, Any] | None = None) -> Any:
@@ -32,52 +30,32 @@ def _read(session: Session, address: str, code: int, fields: dict[str, Any] | No
         return {}
 
 
-# -- topics ------------------------------------------------------------------------------------------------------------
+# -- topics, groups and offsets: what the dashboard shows, too ---------------------------------------------------------
 
 
-def _topic(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
-    name = fields["topic"]
-    present = _read(session, address, 21).get("topicConfigTable", {}).get(name)
-    after = {key: fields.get(key) for key in TOPIC_FIELDS}
-    if present is None:
-        return [
-            {
-                "action": "createTopic",
-                "topic": name,
-                "text": f"create topic {name} at {address}",
-                "before": None,
-                "after": after,
-            }
-        ]
-    before = {key: present.get(key) for key in TOPIC_FIELDS}
-    return [
-        {
-            "action": "changeTopic",
-            "topic": name,
-            "text": f"change topic {name} at {address}",
-            "before": before,
-            "after": after,
-        }
-    ]
+def _shared(code: int) -> Preview:
+    make = change_previews.PREVIEWS[code]
+
+    def preview(session: Session, address: str, fields: dict[str, Any], body: bytes) -> list[Step]:
+        steps = make(address, fields, bodies.loads(body) if body else None)
+        reply: Reply | None = None
+        try:
+            while True:
+                reply = _replied(session, address, steps.send(reply))
+        except StopIteration as end:
+            found: list[Step] = end.value
+            return found
+
+    return preview
 
 
-def _delete_topic(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
-    name = fields["topic"]
-    table = queue_items(_read(session, address, 202, {"topic": name}).get("offsetTable", {}))
-    messages = sum([max(0, offsets["maxOffset"] - offsets["minOffset"]) for _, offsets in table])
-    groups = sorted(_read(session, address, 300, {"topic": name}).get("groupList", []))
-    readers = f", read by {', '.join(groups)}" if groups else ""
-    step: Step = {
-        "action": "deleteTopic",
-        "topic": name,
-        "queues": len(table),
-        "messages": messages,
-        "groups": groups,
-        "text": f"delete topic {name} at {address}: {len(table)} queues, {messages} messages{readers}",
-    }
-    if messages:
-        step["confirm"] = name
-    return [step]
+def _replied(session: Session, address: str, question: Question) -> Reply | None:
+    """Return what a peer replies; None if it refuses or cannot be reached."""
+    try:
+        response = session.call(address, question.code, question.fields)
+        return Reply(response.fields, bodies.loads(response.body) if response.body else {})
+    except AdminError:
+        return None
 
 
 def _delete_route(_: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
@@ -88,94 +66,6 @@ def _delete_route(_: Session, address: str, fields: dict[str, Any], __: bytes) -
             "text": f"remove the route of topic {fields['topic']} from NameServer {address}",
         }
     ]
-
-
-# -- groups and offsets ------------------------------------------------------------------------------------------------
-
-
-def _group(session: Session, address: str, _: dict[str, Any], body: bytes) -> list[Step]:
-    after = bodies.loads(body)
-    name = after["groupName"]
-    present = _read(session, address, 201).get("subscriptionGroupTable", {}).get(name)
-    before = None if present is None else {key: present.get(key) for key in after}
-    action = "createGroup" if present is None else "changeGroup"
-    return [
-        {
-            "action": action,
-            "group": name,
-            "text": f"{action[:6]} group {name} at {address}",
-            "before": before,
-            "after": after,
-        }
-    ]
-
-
-def _delete_group(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
-    name = fields["groupName"]
-    members = len(_read(session, address, 203, {"consumerGroup": name}).get("connectionSet", []))
-    rows = queue_items(_read(session, address, 208, {"consumerGroup": name}).get("offsetTable", {}))
-    kept = "also its offsets" if fields.get("removeOffset") else "its offsets stay"
-    return [
-        {
-            "action": "deleteGroup",
-            "group": name,
-            "members": members,
-            "queues": len(rows),
-            "text": f"delete group {name} at {address}: {members} members online, offsets of {len(rows)} queues, "
-            f"{kept}",
-        }
-    ]
-
-
-def _reset(session: Session, address: str, fields: dict[str, Any], __: bytes) -> list[Step]:
-    """Show each queue as the broker would treat it: without `isForce` an offset only moves back."""
-    topic = fields["topic"]
-    group = fields["group"]
-    moment = fields["timestamp"]
-    stats = _read(session, address, 208, {"consumerGroup": group, "topic": topic})
-    present = {queue[2]: row["consumerOffset"] for queue, row in queue_items(stats.get("offsetTable", {}))}
-    table = queue_items(_read(session, address, 202, {"topic": topic}).get("offsetTable", {}))
-    steps = []
-    for (_, name, number), offsets in sorted(table, key=lambda item: item[0]):
-        before = present.get(number)
-        after = offsets["maxOffset"] if moment == LATEST else _offset_at(session, address, topic, number, moment)
-        if not fields.get("isForce") and before is not None and after is not None:
-            after = min(before, after)
-        steps.append(offset_step(group, topic, name, number, before, after))
-    return steps
-
-
-def _offset_at(session: Session, address: str, topic: str, number: int, moment: int) -> int | None:
-    try:
-        found = session.call(address, 29, {"topic": topic, "queueId": number, "timestamp": moment})
-    except AdminError:
-        return None
-    return int(found.fields["offset"])
-
-
-def _offset(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
-    group = fields["consumerGroup"]
-    topic = fields["topic"]
-    number = fields["queueId"]
-    try:
-        asked = {"consumerGroup": group, "topic": topic, "queueId": number}
-        before: int | None = int(session.call(address, 14, asked).fields["offset"])
-    except AdminError:
-        before = None
-    return [offset_step(group, topic, address, number, before, fields["commitOffset"])]
-
-
-def offset_step(group: str, topic: str, broker: str, number: int, before: int | None, after: int | None) -> Step:
-    return {
-        "action": "setOffset",
-        "group": group,
-        "topic": topic,
-        "broker": broker,
-        "queueId": number,
-        "text": f"set the offset of group {group} in topic {topic}, broker {broker}, queue {number}",
-        "before": before,
-        "after": after,
-    }
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -317,20 +207,20 @@ def _cleaning(action: str, text: str) -> Preview:
 
 
 PREVIEWS: dict[int, Preview] = {
-    15: _offset,  # UPDATE_CONSUMER_OFFSET
-    17: _topic,  # UPDATE_AND_CREATE_TOPIC
+    15: _shared(15),  # UPDATE_CONSUMER_OFFSET
+    17: _shared(17),  # UPDATE_AND_CREATE_TOPIC
     25: _broker_setting,  # UPDATE_BROKER_CONFIG
     50: _account,  # UPDATE_AND_CREATE_ACL_CONFIG
     51: _delete_account,  # DELETE_ACL_CONFIG
     53: _white_list,  # UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
     100: _put_kv,  # PUT_KV_CONFIG
     102: _delete_kv,  # DELETE_KV_CONFIG
-    200: _group,  # UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    200: _shared(200),  # UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     205: _wipe,  # WIPE_WRITE_PERM_OF_BROKER
-    207: _delete_group,  # DELETE_SUBSCRIPTIONGROUP
-    215: _delete_topic,  # DELETE_TOPIC_IN_BROKER
+    207: _shared(207),  # DELETE_SUBSCRIPTIONGROUP
+    215: _shared(215),  # DELETE_TOPIC_IN_BROKER
     216: _delete_route,  # DELETE_TOPIC_IN_NAMESRV
-    222: _reset,  # INVOKE_BROKER_TO_RESET_OFFSET
+    222: _shared(222),  # INVOKE_BROKER_TO_RESET_OFFSET
     306: _cleaning("cleanQueues", "delete the expired files of consume queues"),
     309: _consume_directly,  # CONSUME_MESSAGE_DIRECTLY
     310: _send,  # SEND_MESSAGE_V2

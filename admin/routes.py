@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from triomq.admin import bodies
-from triomq.admin.errors import NotFound
+from triomq.admin.errors import AdminError, NotFound
 from triomq.admin.java_text import hash_ordered, string_hash
+from triomq.protocol import queue_keys
+from triomq.protocol.errors import BodyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,15 +28,10 @@ def any_address(broker: dict[str, Any]) -> str:
 
 def queue_items(table: dict[Any, Any]) -> list[tuple[tuple[str, str, int], Any]]:
     """Return ((topic, broker name, queue id), value) of a map whose keys are MessageQueues."""
-    found = []
-    for key, value in table.items():
-        if isinstance(key, str):
-            key = bodies.loads(key.encode())
-        if isinstance(key, dict):
-            found.append(((key["topic"], key["brokerName"], int(key["queueId"])), value))
-        else:
-            found.append(((key.topic, key.broker_name, key.queue_id), value))
-    return found
+    try:
+        return queue_keys.queue_items(table)
+    except BodyError as error:
+        raise AdminError(f"the body of the response is not JSON: {error}") from error
 
 
 def all_topics(session: Session) -> list[str]:

@@ -18,6 +18,9 @@ log = structlog.get_logger("triomq.broker.audit")
 
 Who = Callable[[Connection, RemotingCommand], str]
 """Returns the account of a request whose access was checked."""
+ACCOUNT: Final = "account"
+VIA: Final = "via"
+"""Notes of a connection inside the broker: who acts through it, and by what."""
 State = Mapping[str, object] | msgspec.Struct | None
 
 
@@ -29,6 +32,9 @@ class Audit:
 
     def account(self, connection: Connection, request: RemotingCommand) -> str:
         """Return who sends a request. A request that changes accounts has to ask before it does."""
+        known = connection.notes.get(ACCOUNT)
+        if known is not None:
+            return known
         return self._who(connection, request) if self._who is not None else "(no access control)"
 
     def done(
@@ -45,7 +51,8 @@ class Audit:
         """Note that a request changed something. `subject` names it; `before` and `after` are its states."""
         line = audit_line(members(before), members(after))
         account = account or self.account(connection, request)
-        log.info(act, account=account, remote=connection.remote.text, code=request.code, **subject, **line)
+        via = {VIA: connection.notes[VIA]} if VIA in connection.notes else {}
+        log.info(act, account=account, remote=connection.remote.text, code=request.code, **via, **subject, **line)
 
 
 UNNAMED: Final = Audit()

@@ -302,7 +302,7 @@ class BrokerController:
         if self.configuration.server.dashboard_port:
             from triomq.broker.views.program import open_dashboard
 
-            self.dashboard = open_dashboard(serving, work.server, work.certificates, background)
+            self.dashboard = open_dashboard(serving, work.server, work.table, work.certificates, background)
 
     def _check_dashboard(self) -> None:
         settings = self.configuration.server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -10,12 +11,13 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from triomq.dashboard.actions import Action, Preview, Result
 from triomq.dashboard.charts import line
 from triomq.dashboard.history import DAY_POINTS, HOUR_POINTS
 from triomq.dashboard.listing import fields_of
-from triomq.dashboard.sessions import Session
 from triomq.dashboard.texts import LANGUAGES, translated
 from triomq.dashboard.views import Data, Program, View
+from triomq.dashboard.visit import Visit
 from triomq.monitoring.http_server import Request
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -23,9 +25,8 @@ _NOTHING: Final = "\N{EN DASH}"
 
 
 class Renderer:
-    def __init__(self, program: Program, *, has_login: bool) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._has_login = has_login
         self._environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
@@ -40,34 +41,59 @@ class Renderer:
         for name in self._environment.list_templates():
             self._environment.get_template(name)  # compiled once, here: a thread loads this module
 
-    def page(self, view: View, data: Data, language: str, session: Session | None, request: Request) -> str:
+    def page(self, view: View, data: Data, visit: Visit) -> str:
         """Return a page."""
-        values = self._common(language, session, request)
-        values.update(title=view.title, here=view.of or view.path, refreshes=view.refreshes)
-        values["charts"] = self._charts
+        values = self._common(visit, view.title, view.of or view.path)
+        values.update(refreshes=view.refreshes, charts=self._charts)
         return self._environment.get_template(view.template).render({**values, **data})
 
-    def failure(self, text: str, language: str, session: Session | None, request: Request) -> str:
+    def failure(self, text: str, visit: Visit, *, title: str = "Not found") -> str:
         """Return the page that says why there is none."""
-        values = self._common(language, session, request)
-        return self._environment.get_template("failure.html").render(
-            {**values, "title": "Not found", "here": "", "refreshes": False, "text": translated(language)(text)}
-        )
+        values = self._common(visit, title, "")
+        return self._environment.get_template("failure.html").render({**values, "text": values["t"](text)})
+
+    def preview(
+        self,
+        action: Action,
+        preview: Preview,
+        visit: Visit,
+        *,
+        fields: Mapping[str, str],
+        confirmation: str,
+        problem: str,
+    ) -> str:
+        """Return the page that shows what an action will change. `confirmation` confirms these fields."""
+        values = self._common(visit, action.title, action.of)
+        more = {"preview": preview, "fields": fields, "confirmation": confirmation, "problem": problem}
+        return self._environment.get_template("preview.html").render({**values, **more, "action": action})
+
+    def result(self, action: Action, result: Result, visit: Visit) -> str:
+        """Return the page that shows what an action did."""
+        values = self._common(visit, action.title, action.of)
+        return self._environment.get_template("result.html").render({**values, "action": action, "result": result})
 
     def login(self, error: str, target: str, language: str) -> str:
         """Return the login page."""
         values: dict[str, Any] = {"t": translated(language), "language": language, "program": self._program}
-        return self._environment.get_template("login.html").render({**values, "error": error, "target": target})
+        token = self._program.token if self._program.accounts is None else None
+        values.update(error=error, target=target, token_path=str(token.path) if token is not None else "")
+        return self._environment.get_template("login.html").render(values)
 
-    def _common(self, language: str, session: Session | None, request: Request) -> dict[str, Any]:
-        menu = [view for view in self._program.views if not view.of]
+    def _common(self, visit: Visit, title: str, here: str) -> dict[str, Any]:
+        request = visit.request
         return {
-            "t": translated(language),
-            "language": language,
+            "t": translated(visit.language),
+            "language": visit.language,
             "program": self._program,
-            "menu": menu,
-            "session": session,
+            "menu": [view for view in self._program.views if not view.of],
+            "title": title,
+            "here": here,
+            "refreshes": False,
+            "session": visit.session,
+            "may_act": visit.may_act,
+            "may_enter": visit.may_enter,
             "path": request.path,
+            "is_posted": request.method == "POST",
             "link": link_text,
             "in_language": lambda chosen: "?" + urlencode({**fields_of(request.query), "lang": chosen}),
         }

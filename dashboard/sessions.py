@@ -14,7 +14,7 @@ import ipaddress
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 LONGEST_SECONDS: Final = 8 * 3600.0
@@ -59,13 +59,15 @@ class Accounts(Protocol):
 
 @dataclass(slots=True)
 class Session:
-    """`csrf` must come with every change that the session makes."""
+    """`csrf` must come with every change that the session makes. `previews` are what it may confirm: a name that was
+    given out -> a digest of what it is for."""
 
     name: str
     stamp: str
     csrf: str
     began: float
     last_seen: float
+    previews: dict[str, bytes] = field(default_factory=dict)
 
 
 class Sessions:

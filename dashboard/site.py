@@ -1,8 +1,9 @@
 """Site: from a request to a page. Decides who may see it, then lets a view make the data and a template show it.
 
 /static/...   the style sheet and the script
-/login        and POST /login, POST /logout, if the daemon has accounts
+/login        and POST /login, POST /logout, if the daemon has accounts or a one-time token
 /<view>       a page
+POST /act/... an action (acting.py)
 /api/<view>   its data as JSON
 """
 
@@ -20,11 +21,14 @@ from urllib.parse import quote
 import structlog
 import trio
 
+from triomq.dashboard.acting import Acting
 from triomq.dashboard.checks import host_judge, is_own_change
 from triomq.dashboard.listing import fields_of
 from triomq.dashboard.render import Renderer, language_of
-from triomq.dashboard.sessions import Session, Sessions, Viewer
-from triomq.dashboard.views import Ask, Data, NotThere, Program
+from triomq.dashboard.sessions import Accounts, Session, Sessions, Viewer
+from triomq.dashboard.views import Ask, Data, NotThere, Program, View
+from triomq.dashboard.visit import Visit
+from triomq.monitoring.host_names import is_loopback
 from triomq.monitoring.http_server import GetContext, HttpServer, Request, Response, Rules, plain
 from triomq.remoting import network
 from triomq.remoting.config import ServerSettings
@@ -81,8 +85,11 @@ class Site:
         self._scheme = scheme
         self._cookie = f"triomq_{port}"
         self._views = {view.path: view for view in program.views}
+        self._actions = {action.path: action for action in program.actions}
+        self._accounts: Accounts | None = program.accounts or program.token
         self._sessions = Sessions(clock)
-        self._renderer = Renderer(program, has_login=program.accounts is not None)
+        self._renderer = Renderer(program)
+        self._acting = Acting(self._renderer, has_accounts=program.accounts is not None)
         self._static = {f"/static/{path.name}": path.read_bytes() for path in sorted(_STATIC.iterdir())}
 
     async def answer(self, request: Request) -> Response:
@@ -91,70 +98,99 @@ class Site:
             content_type = _TYPES[Path(request.path).suffix]
             return Response(200, content_type, self._static[request.path])
         if request.method == "POST":
-            return self._changed(request)
-        query = fields_of(request.query)
-        session, viewer = self._session(request)
+            return await self._changed(request)
+        if request.path in self._actions:
+            return plain(405, "this changes something: only a form does it", allow="POST")
+        visit = self._visit(request)
+        if request.path == "/login" and self._accounts is not None and visit.session is None:
+            return self._login_page(request, 200)
         is_api = request.path.startswith("/api/")
-        if self._program.accounts is not None and viewer is None:
-            if request.path == "/login":
-                return self._login_page(request, 200)
+        if self._program.accounts is not None and visit.viewer is None:
             if is_api:
                 return _json(401, {"error": "log in first"})
             target = quote(request.path + ("?" + request.query if request.query else ""), safe="/")
             return _redirect(f"/login?next={target}")
         view = self._views.get(request.path.removeprefix("/api") if is_api else request.path)
-        if view is None:
-            text = "there is no such page"
-            return _json(404, {"error": text}) if is_api else self._failure(request, session, 404, text)
+        status, text = (200, "") if view is not None else (404, "there is no such page")
+        if view is not None and view.acts and (is_api or not visit.may_act):
+            status, text = 403, "only an administrator of a dashboard that is not read-only may do this"
+        if view is None or text:
+            return _json(status, {"error": text}) if is_api else self._failure(visit, status, text)
+        return await self._view(view, visit, is_api=is_api)
+
+    async def _view(self, view: View, visit: Visit, *, is_api: bool) -> Response:
+        request = visit.request
+        query = fields_of(request.query)
         try:
-            data = await request.steps.run(view.make(Ask(query, viewer)))
+            data = await request.steps.run(view.make(Ask(query, visit.viewer)))
         except NotThere as error:
-            return _json(404, {"error": str(error)}) if is_api else self._failure(request, session, 404, str(error))
+            return _json(404, {"error": str(error)}) if is_api else self._failure(visit, 404, str(error))
         if is_api:
             return _json(200, data)
-        language, chosen = language_of(request, query)
-        html = self._renderer.page(view, data, language, session, request)
-        headers = [("Set-Cookie", self._set_language(language))] if chosen else []
+        html = self._renderer.page(view, data, visit)
+        chosen = language_of(request, query)[1]
+        headers = [("Set-Cookie", self._set_language(visit.language))] if chosen else []
         return Response(200, _HTML, html.encode(errors="replace"), headers)
 
-    def _failure(self, request: Request, session: Session | None, status: int, text: str) -> Response:
-        html = self._renderer.failure(text, language_of(request, {})[0], session, request)
-        return Response(status, _HTML, html.encode(errors="replace"))
+    def _failure(self, visit: Visit, status: int, text: str) -> Response:
+        return Response(status, _HTML, self._renderer.failure(text, visit).encode(errors="replace"))
+
+    def _visit(self, request: Request) -> Visit:
+        """Return who asks, and what they may do now."""
+        session, viewer = self._session(request)
+        is_open = bool(self._actions) and not self._program.is_read_only()
+        if self._program.accounts is None:  # the token is for this machine
+            is_open = is_open and is_loopback(request.address)
+        may_act = is_open and viewer is not None and viewer.is_admin
+        may_enter = is_open and viewer is None and self._accounts is not None
+        language = language_of(request, fields_of(request.query))[0]
+        return Visit(request, language, session, viewer, may_act, may_enter)
 
     # -- login ---------------------------------------------------------------------------------------------------------
 
     def _session(self, request: Request) -> tuple[Session | None, Viewer | None]:
-        accounts = self._program.accounts
         token = cookies_of(request.headers).get(self._cookie, "")
-        if accounts is None or not token:
+        if self._accounts is None or not token:
             return None, None
-        return self._sessions.find(token, accounts) or (None, None)
+        return self._sessions.find(token, self._accounts) or (None, None)
 
-    def _changed(self, request: Request) -> Response:
+    async def _changed(self, request: Request) -> Response:
         """Handle a POST."""
         if not is_own_change(request.headers, self._scheme):
             audit.warning("a change from another site was refused", remote=request.address, path=request.path[:80])
             return plain(403, "this change does not come from a page of this dashboard")
-        if self._program.accounts is None or request.path not in ("/login", "/logout"):
-            return plain(404, "there is nothing to change here")
         form = fields_of(request.body.decode("utf-8", "replace"))
-        return self._log_in(request, form) if request.path == "/login" else self._log_out(request, form)
+        action = self._actions.get(request.path)
+        if action is not None:
+            is_read_only = self._program.is_read_only()
+            return await self._acting.answer(action, form, self._visit(request), is_read_only=is_read_only)
+        if self._accounts is None or request.path not in ("/login", "/logout"):
+            return plain(404, "there is nothing to change here")
+        if request.path == "/logout":
+            return self._log_out(request, form)
+        return await self._log_in(request, form, self._accounts)
 
-    def _log_in(self, request: Request, form: Mapping[str, str]) -> Response:
-        accounts = self._program.accounts
-        assert accounts is not None
+    async def _log_in(self, request: Request, form: Mapping[str, str], accounts: Accounts) -> Response:
         if self._sessions.must_wait(request.address):
             return self._login_page(request, 429, "Too many wrong logins: wait a minute.")
         name = form.get("name", "")
-        viewer = accounts.log_in(name, form.get("secret", ""))
+        token = self._program.token if self._program.accounts is None else None
+        is_far = token is not None and not is_loopback(request.address)
+        viewer = accounts.log_in(name, form.get("secret", "")) if not is_far else None
         if viewer is None:
             self._sessions.failed(request.address)
             audit.warning("a login failed", account=name[:80], remote=request.address)
-            return self._login_page(request, 403, "This access key and secret key do not fit.")
-        token = self._sessions.begin(viewer)
+            return self._login_page(
+                request,
+                403,
+                "This is not the token in the file now." if token else "This access key and secret key do not fit.",
+            )
+        session = self._sessions.begin(viewer)
         audit.info("logged in", account=viewer.name, remote=request.address)
+        if token is not None:
+            await trio.to_thread.run_sync(token.renew)
         response = _redirect(own_path(form.get("next", "/")))
-        response.headers.append(("Set-Cookie", self._set_cookie(token)))
+        response.headers.append(("Set-Cookie", self._set_cookie(session)))
         return response
 
     def _log_out(self, request: Request, form: Mapping[str, str]) -> Response:

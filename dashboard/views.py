@@ -6,7 +6,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from triomq.dashboard.actions import Action
 from triomq.dashboard.history import History
+from triomq.dashboard.one_time_token import OneTimeToken
 from triomq.dashboard.sessions import Accounts, Viewer
 
 Data = dict[str, Any]
@@ -38,7 +40,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One page, and the same data as JSON under /api. `of` is the path of the menu's entry that it belongs to."""
+    """One page, and the same data as JSON under /api. `of` is the path of the menu's entry that it belongs to. `acts`:
+    it is the form of an action, for those who may act."""
 
     path: str
     title: str
@@ -46,11 +49,13 @@ class View:
     make: Callable[[Ask], Steps]
     of: str = ""
     refreshes: bool = True
+    acts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One daemon. `kind` is broker or NameServer, `name` what the operator calls it."""
+    """One daemon. `kind` is broker or NameServer, `name` what the operator calls it. Without accounts, `token` lets its
+    holder act. `is_read_only` says whether nobody may, at any moment."""
 
     kind: str
     name: str
@@ -58,3 +63,6 @@ class Program:
     views: list[View]
     history: History
     accounts: Accounts | None = None
+    actions: list[Action] = field(default_factory=list)
+    token: OneTimeToken | None = None
+    is_read_only: Callable[[], bool] = lambda: True

@@ -164,6 +164,13 @@ class ServerSettings:
         meaning="let the dashboard listen for other machines without login or TLS",
         own=True,
     )
+    dashboard_read_only: bool = setting(
+        "dashboardReadOnly",
+        True,
+        meaning="the dashboard changes nothing; false: administrators may, with their account, or with the token in "
+        "dashboard.token of the store if there are no accounts",
+        own=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -85,29 +85,9 @@ class TopicAdminProcessor:
         """Handle UPDATE_AND_CREATE_TOPIC: respond when the NameServers know the topic. While this waits for the disk
         and for them, other requests may change or delete the topic. That is safe: a registration carries the table's
         content at the time it is sent."""
-        refuse_on_slave(self._configuration)
         header = request.header(CreateTopicRequestHeader)
-        check_topic_name(header.topic)
-        check_not_system_topic(header.topic, self._topics.system_topics)
-        if header.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{header.topic_filter_type}] value invalid"
-            )
-        for name, count in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
-            if not 0 <= count <= MAX_QUEUES:
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} must be within 0..{MAX_QUEUES}, not {count}")
-        if not 0 <= header.perm <= MAX_PERM:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"perm must be within 0..{MAX_PERM}, not {header.perm}")
+        config = checked_config(self._configuration, self._topics, header)
         known = self._topics.get(header.topic)
-        config = TopicConfig(
-            topic_name=header.topic,
-            read_queue_nums=header.read_queue_nums,
-            write_queue_nums=header.write_queue_nums,
-            perm=header.perm,
-            topic_filter_type=header.topic_filter_type,
-            topic_sys_flag=header.topic_sys_flag or 0,
-            order=known.order if known is not None else False,
-        )
         self._topics.update(config)
         act = "topic changed" if known is not None else "topic created"
         self._audit.done(connection, request, act, topic=header.topic, before=known, after=config)
@@ -119,10 +99,8 @@ class TopicAdminProcessor:
         """Handle DELETE_TOPIC_IN_BROKER: delete the configuration, the consume queues and the consumer offsets, which
         would mean nothing to a topic of the same name, and respond when that is on disk. The messages stay until their
         log files are deleted."""
-        refuse_on_slave(self._configuration)
         topic = request.header(DeleteTopicRequestHeader).topic
-        check_topic_name(topic)
-        check_not_system_topic(topic, self._topics.system_topics)
+        check_deletion(self._configuration, self._topics, topic)
         known = self._topics.get(topic)
         await self._deletion.delete(topic)
         self._audit.done(connection, request, "topic deleted", topic=topic, before=known)
@@ -174,6 +152,37 @@ class TopicAdminProcessor:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         self._audit.done(connection, request, "queues of unused topics removed", queues=removed)
         return new_response(request)
+
+
+def checked_config(configuration: Configuration, topics: TopicTable, header: CreateTopicRequestHeader) -> TopicConfig:
+    """Return what an update would make of a topic. Raises RequestRefused if the update would be refused."""
+    refuse_on_slave(configuration)
+    check_topic_name(header.topic)
+    check_not_system_topic(header.topic, topics.system_topics)
+    if header.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{header.topic_filter_type}] value invalid")
+    for name, count in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
+        if not 0 <= count <= MAX_QUEUES:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} must be within 0..{MAX_QUEUES}, not {count}")
+    if not 0 <= header.perm <= MAX_PERM:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"perm must be within 0..{MAX_PERM}, not {header.perm}")
+    known = topics.get(header.topic)
+    return TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag or 0,
+        order=known.order if known is not None else False,
+    )
+
+
+def check_deletion(configuration: Configuration, topics: TopicTable, topic: str) -> None:
+    """Raise RequestRefused if the deletion of a topic would be refused."""
+    refuse_on_slave(configuration)
+    check_topic_name(topic)
+    check_not_system_topic(topic, topics.system_topics)
 
 
 class SavedTable(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,6 +15,7 @@ from triomq.dashboard.door import Door
 from triomq.dashboard.history import History, Series
 from triomq.remoting import network
 from triomq.remoting.certificates import ServerCertificates
+from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
@@ -22,9 +24,13 @@ if TYPE_CHECKING:
 
 
 def open_dashboard(
-    serving: Serving, server: RemotingServer, certificates: ServerCertificates, background: trio.Nursery
+    serving: Serving,
+    server: RemotingServer,
+    table: ProcessorTable,
+    certificates: ServerCertificates,
+    background: trio.Nursery,
 ) -> Door | None:
-    """Open the port and begin the history; None if the port is taken."""
+    """Open the port and begin the history; None if the port is taken. Actions are requests to `table`."""
     began = time.monotonic()  # with the broker; the pages are made for the first visitor
     settings = serving.tables.configuration.server
     stats = serving.tables.stats
@@ -41,27 +47,39 @@ def open_dashboard(
         from triomq.dashboard.site import prepare
 
         get_context = certificates.context if settings.dashboard_tls else None
-        return prepare(_program(serving, server, history, began), settings, get_context, port)
+        return prepare(_program(serving, server, table, history, began), settings, get_context, port)
 
     return Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)
 
 
-def _program(serving: Serving, server: RemotingServer, history: History, began: float) -> Program:
+def _program(
+    serving: Serving, server: RemotingServer, table: ProcessorTable, history: History, began: float
+) -> Program:
     from triomq.broker.views.accounts import AclAccounts
     from triomq.broker.views.clients import Clients
     from triomq.broker.views.groups import Groups
     from triomq.broker.views.messages import Messages
+    from triomq.broker.views.operator import Operator
     from triomq.broker.views.overview import Overview
+    from triomq.broker.views.topic_actions import TopicActions
     from triomq.broker.views.topics import Topics
     from triomq.broker.views.waiting import Waiting
+    from triomq.dashboard.one_time_token import FILE_NAME, OneTimeToken
     from triomq.dashboard.views import Program, View
 
+    tables = serving.tables
+    configuration = tables.configuration
+    access = tables.access
+    operator = Operator(table, tables.surroundings.turn, access, serving.host, tables.now_ms)
+    topic_actions = TopicActions(serving, operator)
+    token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
+    if token is not None and not configuration.server.dashboard_read_only:
+        token.renew()
     overview = Overview(serving, server, began)
     topics = Topics(serving)
     groups = Groups(serving)
     messages = Messages(serving)
     waiting = Waiting(serving)
-    access = serving.tables.access
     return Program(
         "broker",
         serving.tables.configuration.broker.broker_name,
@@ -79,7 +97,11 @@ def _program(serving: Serving, server: RemotingServer, history: History, began: 
             View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
             View("/broker", "Broker", "broker.html", overview.broker),
             View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
+            *topic_actions.views(),
         ],
         history,
         AclAccounts(access) if access is not None else None,
+        topic_actions.actions(),
+        token,
+        lambda: configuration.server.dashboard_read_only,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.cookiejar
 import json
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,6 +25,55 @@ def fetch(port: int, path: str, host: str = "localhost") -> tuple[int, str]:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+class Browser:
+    """Keeps cookies, and fills in the forms that pages have."""
+
+    def __init__(self, port: int) -> None:
+        self.origin = f"http://127.0.0.1:{port}"
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy()))
+        )
+
+    def _fetch(self, path: str, form: dict[str, str] | None) -> tuple[int, str]:
+        data = None if form is None else urllib.parse.urlencode(form).encode()
+        request = urllib.request.Request(self.origin + path, data=data, headers={"Origin": self.origin})
+        try:
+            with self._opener.open(request, timeout=30) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        return await trio.to_thread.run_sync(self._fetch, path, None)
+
+    async def post(self, path: str, form: dict[str, str]) -> tuple[int, str]:
+        return await trio.to_thread.run_sync(self._fetch, path, form)
+
+    async def preview(self, path: str, **fields: str) -> tuple[int, str]:
+        """Post the form of an action as its page has it."""
+        _, page = await self.get("/topics")
+        return await self.post(path, {"csrf": _hidden(page, "csrf"), **fields})
+
+    async def act(self, path: str, *, typed: str = "", **fields: str) -> tuple[int, str]:
+        """Post the form of an action, and confirm its preview."""
+        status, page = await self.preview(path, **fields)
+        assert status == 200, page
+        more = {"csrf": _hidden(page, "csrf"), "preview": _hidden(page, "preview"), "typed": typed}
+        return await self.post(path, {**fields, **more})
+
+
+def _hidden(page: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', page)
+    assert found is not None, page
+    return found[1]
+
+
+def cells(page: str) -> list[list[str]]:
+    """Return the rows of the tables of a page, as text."""
+    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    return [[re.sub(r"<.*?>", "", cell) for cell in re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row)] for row in rows]
 
 
 class Shown:

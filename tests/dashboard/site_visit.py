@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
+from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
 from triomq.dashboard.history import History, Series
+from triomq.dashboard.one_time_token import OneTimeToken
 from triomq.dashboard.site import Site
 from triomq.dashboard.views import Ask, Data, NotThere, Program, View
 from triomq.monitoring.http_server import Request, Response
@@ -48,6 +50,26 @@ def rows(ask: Ask) -> Generator[None, None, Data]:
     return {"brokers": [broker], "topics": 1, "routes": 2}
 
 
+@dataclass
+class Things:
+    """An action on things, which are there or not, and what it has done."""
+
+    done: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def preview(self, act: Act) -> Preview:
+        if act.fields["thing"] == "refused":
+            raise ActionRefused(f"no {HOSTILE}")
+        typed = act.fields["thing"] if act.fields["mode"] == "delete" else ""
+        return Preview(act.fields["thing"], [Row("Queues", None, HOSTILE)], [Fact("Messages", HOSTILE)], typed)
+
+    async def run(self, act: Act) -> Result:
+        self.done.append((act.fields["thing"], act.actor.account, act.actor.address))
+        return Result([Outcome("Done", act.fields["thing"], ok=False, detail=HOSTILE)], path="/")
+
+    def action(self) -> Action:
+        return Action("/act/thing", "Change the topic", ("thing", "mode"), self.preview, self.run, warning="Cancel")
+
+
 class Clock:
     now = 1000.0
 
@@ -58,14 +80,28 @@ class Clock:
 class Visit:
     """A browser: it keeps the cookies that the site sets. `server` may be asked by several of them."""
 
-    def __init__(self, people: People | None = None, *, scheme: str = "http", address: str = "10.0.0.1") -> None:
+    def __init__(
+        self,
+        people: People | None = None,
+        *,
+        scheme: str = "http",
+        address: str = "10.0.0.1",
+        token: OneTimeToken | None = None,
+    ) -> None:
+        self.things = Things()
+        self.is_read_only = False
         self.clock = Clock()
         self.scheme = scheme
         history = History([Series("Topics", "", lambda: 1, is_counter=False)])
-        views = [View("/", "Overview", "clusters.html", rows)]
-        self.site = Site(
-            Program("NameServer", "9876", "1.0", views, history, people), scheme=scheme, port=80, clock=self.clock
+        views = [
+            View("/", "Overview", "clusters.html", rows),
+            View("/form", "Overview", "clusters.html", rows, of="/", acts=True),
+        ]
+        actions = [self.things.action()]
+        program = Program(
+            "NameServer", "9876", "1.0", views, history, people, actions, token, lambda: self.is_read_only
         )
+        self.site = Site(program, scheme=scheme, port=80, clock=self.clock)
         self.address = address
         self.cookies: dict[str, str] = {}
         self.last_cookie = ""

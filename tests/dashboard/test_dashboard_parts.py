@@ -137,6 +137,14 @@ def test_every_text_of_a_page_is_there_in_chinese() -> None:
     for file in ("broker/views/program.py", "namesrv/views.py"):
         source = (ROOT / file).read_text()
         used |= set(re.findall(r'View\("[^"]*", "([^"]+)"', source)) | set(re.findall(r'Series\("([^"]+)"', source))
+    for path in sorted((ROOT / "broker/views").glob("*_actions.py")):
+        source = path.read_text()
+        for pattern in (r'(?:View|Action)\(\s*[\w"/-]+,\s*"([^"]+)"', r'(?:Fact|Row|Outcome)\("([^"]+)"'):
+            used |= set(re.findall(pattern, source))
+        used |= set(re.findall(r'warning="([^"]+)"', source)) | set(re.findall(r'": "([A-Z][a-z ]+)"', source))
+    used |= set(
+        re.findall(r'^[A-Z_]+: Final = "([A-Z][^"]+\.)"', (ROOT / "dashboard/acting.py").read_text(), re.MULTILINE)
+    )
     assert len(used) > 80
     assert used - CHINESE.keys() == set()
 

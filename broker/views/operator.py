@@ -1,0 +1,120 @@
+"""Operator: what administrators change through the dashboard, as requests to the broker's own processors.
+
+A request of the dashboard takes the way of one of mqadmin, from the checks before every processor to the response: it
+is signed with the secret of the account and passes through access control, quotas, hooks and pools. So validation,
+persistence, registration and audit are those of the request code, and there is no second way to change a thing. Only
+the socket is missing: the connection has none, and ends with the response.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from triomq.broker.acl.access_table import AccessTable
+from triomq.broker.audit import ACCOUNT, VIA
+from triomq.dashboard.actions import ActionRefused, Actor
+from triomq.protocol import change_previews, signature
+from triomq.protocol.address import HostPort
+from triomq.protocol.bodies import fastjson_reader
+from triomq.protocol.change_previews import Reply
+from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.frame import MAX_FRAME_BYTES
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.turn import Turn
+
+TOKEN_ACCOUNT: Final = "(token of the dashboard)"
+if TYPE_CHECKING:
+    from triomq.protocol.change_previews import Question, Step
+
+_SETTINGS: Final = ConnectionSettings(max_frame_bytes=MAX_FRAME_BYTES, max_unanswered=1)
+_NONCE_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Sends requests in the name of who acts. `address` is the broker's own, which previews name."""
+
+    table: ProcessorTable
+    turn: Turn
+    access: AccessTable | None
+    address: HostPort
+    now_ms: NowMs
+
+    async def request(
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """Return the response to a request, whatever its code. Fields that are None are left out."""
+        texts = {name: _text(value) for name, value in (fields or {}).items() if value is not None}
+        request = new_request(code, ext_fields=self._signed(actor, code, texts, body), body=body)
+        answered = trio.Event()
+        responses: list[RemotingCommand] = []
+
+        def heard(_: Connection, __: RemotingCommand, response: RemotingCommand) -> None:
+            responses.append(response)
+            answered.set()
+
+        async with trio.open_nursery() as nursery:
+            remote = HostPort(actor.address, 0)
+            connection = Connection(self.table, self.turn, nursery, remote, self.address, _SETTINGS)
+            connection.notes.update({ACCOUNT: actor.account or TOKEN_ACCOUNT, VIA: "dashboard"})
+            connection.on_answer = heard
+            self.table.handle(connection, request)
+            try:
+                await answered.wait()
+            finally:
+                connection.close("the request has its response")
+        return responses[0]
+
+    async def change(
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """Return the response of SUCCESS to a request. Raises ActionRefused for any other."""
+        response = await self.request(actor, code, fields, body)
+        if response.code != ResponseCode.SUCCESS:
+            raise ActionRefused(response.remark or f"the broker refused this with code {response.code}")
+        return response
+
+    async def preview(
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, content: object = None
+    ) -> list[Step]:
+        """Return what a request would change, as `mqadmin --dry-run` tells it. `content` is its body, decoded."""
+        steps = change_previews.PREVIEWS[code](self.address.text, fields or {}, content)
+        return await self.asked(actor, steps)
+
+    async def asked(self, actor: Actor, steps: Generator[Question, Reply | None, list[Step]]) -> list[Step]:
+        """Return what a preview returns, when each of its questions has its reply."""
+        reply: Reply | None = None
+        while True:
+            try:
+                question = steps.send(reply)
+            except StopIteration as end:
+                found: list[Step] = end.value
+                return found
+            response = await self.request(actor, question.code, question.fields)
+            reply = None
+            if response.code == ResponseCode.SUCCESS:
+                content = fastjson_reader.loads(response.body) if response.body else {}
+                reply = Reply(response.ext_fields or {}, content)
+
+    def _signed(self, actor: Actor, code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
+        """Return the fields with the signature of the account; without access control nobody signs."""
+        if self.access is None:
+            return fields
+        account = self.access.account(actor.account)
+        if account is None:  # it went while its page was open
+            raise ActionRefused("the account is gone")
+        signed_at = signature.stamp(self.now_ms(), secrets.token_bytes(_NONCE_BYTES))
+        return signature.sign_bound(code, fields, body, account.access_key, account.secret_key, signed_at=signed_at)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

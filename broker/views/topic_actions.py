@@ -1,0 +1,173 @@
+"""Actions on topics: create, change, delete."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.processors.topic_admin import check_deletion, checked_config
+from triomq.broker.tables.topics import MAX_QUEUES
+from triomq.broker.views.operator import Operator
+from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
+from triomq.dashboard.render import link_text
+from triomq.dashboard.views import Ask, NotThere, Steps, View
+from triomq.protocol.bodies.topic_config import SINGLE_TAG, TopicConfig
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.topic import CreateTopicRequestHeader
+from triomq.protocol.permission import READ, READ_WRITE, WRITE
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
+
+CHANGE: Final = "/act/topic"
+DELETE: Final = "/act/topic/delete"
+_PERMISSIONS: Final = (READ_WRITE, READ, WRITE)
+_DEFAULT_QUEUES: Final = 8
+_LABELS: Final = {"readQueueNums": "Read queues", "writeQueueNums": "Write queues", "perm": "Permission"}
+
+
+class TopicActions:
+    """Forms, previews and changes of topics."""
+
+    def __init__(self, serving: Serving, operator: Operator) -> None:
+        self._configuration = serving.tables.configuration
+        self._topics = serving.tables.metadata.topics
+        self._operator = operator
+
+    def views(self) -> list[View]:
+        """Return the pages with forms."""
+        return [
+            View(
+                "/edit-topic", "Create a topic", "edit_topic.html", self.form, of="/topics", refreshes=False, acts=True
+            )
+        ]
+
+    def actions(self) -> list[Action]:
+        """Return what may be done."""
+        return [
+            Action(
+                CHANGE,
+                "Create or change the topic",
+                ("topic", "read_queues", "write_queues", "permission"),
+                self.preview_change,
+                self.change,
+                of="/topics",
+            ),
+            Action(
+                DELETE,
+                "Delete the topic",
+                ("topic",),
+                self.preview_deletion,
+                self.delete,
+                of="/topics",
+                warning="Its queues and the positions of its groups go, for good.",
+            ),
+        ]
+
+    def form(self, ask: Ask) -> Steps:
+        """Make the form of a topic: with what it has now, or an empty one."""
+        name = ask.query.get("name", "")
+        config = self._topics.get(name) if name else None
+        if name and config is None:
+            raise NotThere(f"there is no topic {name!r} that you may see")
+        yield
+        permission = config.perm if config is not None else READ_WRITE
+        return {
+            "name": name,
+            "read_queues": config.read_queue_nums if config is not None else _DEFAULT_QUEUES,
+            "write_queues": config.write_queue_nums if config is not None else _DEFAULT_QUEUES,
+            "most_queues": MAX_QUEUES,
+            "permission": permission,
+            "permissions": [*_PERMISSIONS, *([permission] if permission not in _PERMISSIONS else [])],
+        }
+
+    # -- create and change -----------------------------------------------------------------------------------------
+
+    def _header(self, act: Act) -> CreateTopicRequestHeader:
+        """Return the request of a form. Raises ActionRefused if the broker would refuse it."""
+        topic = act.fields["topic"]
+        known = self._topics.get(topic)
+        header = CreateTopicRequestHeader(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=_number(act, "read_queues"),
+            write_queue_nums=_number(act, "write_queues"),
+            perm=_number(act, "permission"),
+            topic_filter_type=known.topic_filter_type if known is not None else SINGLE_TAG,
+            topic_sys_flag=known.topic_sys_flag if known is not None else 0,
+            order=known.order if known is not None else False,
+        )
+        try:
+            checked_config(self._configuration, self._topics, header)
+        except RequestRefused as error:
+            raise ActionRefused(error.remark or "the broker refuses this") from None
+        return header
+
+    async def preview_change(self, act: Act) -> Preview:
+        """Show queues and permission before and after."""
+        return Preview(act.fields["topic"], rows=await self._rows(act, _fields_of(self._header(act))))
+
+    async def change(self, act: Act) -> Result:
+        """Send UPDATE_AND_CREATE_TOPIC."""
+        fields = _fields_of(self._header(act))
+        topic = act.fields["topic"]
+        rows = await self._rows(act, fields)
+        is_new = self._topics.get(topic) is None
+        await self._operator.change(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        outcome = Outcome("The topic was created" if is_new else "The topic was changed", topic)
+        return Result([outcome], rows, link_text("/topic", name=topic))
+
+    async def _rows(self, act: Act, fields: dict[str, Any]) -> list[Row]:
+        (step,) = await self._operator.preview(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        before, after = step["before"] or {}, step["after"]
+        return [Row(label, before.get(name), after[name]) for name, label in _LABELS.items()]
+
+    # -- delete ----------------------------------------------------------------------------------------------------
+
+    def _doomed(self, act: Act) -> TopicConfig:
+        topic = act.fields["topic"]
+        try:
+            check_deletion(self._configuration, self._topics, topic)
+        except RequestRefused as error:
+            raise ActionRefused(error.remark or "the broker refuses this") from None
+        config = self._topics.get(topic)
+        if config is None:
+            raise ActionRefused(f"there is no topic {topic!r}")
+        return config
+
+    async def preview_deletion(self, act: Act) -> Preview:
+        """Show what would be lost, and who reads it."""
+        topic = self._doomed(act).topic_name
+        (step,) = await self._operator.preview(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        facts = [
+            Fact("Queues", step["queues"]),
+            Fact("Messages", step["messages"]),
+            Fact("Consumed by", ", ".join(step["groups"]) or None),
+        ]
+        return Preview(topic, facts=facts, typed=topic)
+
+    async def delete(self, act: Act) -> Result:
+        """Send DELETE_TOPIC_IN_BROKER."""
+        topic = self._doomed(act).topic_name
+        await self._operator.change(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        return Result([Outcome("The topic was deleted", topic)], path="/topics")
+
+
+def _number(act: Act, name: str) -> int:
+    """Return a whole number of a form. Raises ActionRefused."""
+    text = act.fields[name].strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise ActionRefused(f"{name} is not a number")
+    return int(text)
+
+
+def _fields_of(header: CreateTopicRequestHeader) -> dict[str, Any]:
+    return {
+        "topic": header.topic,
+        "defaultTopic": header.default_topic,
+        "readQueueNums": header.read_queue_nums,
+        "writeQueueNums": header.write_queue_nums,
+        "perm": header.perm,
+        "topicFilterType": header.topic_filter_type,
+        "topicSysFlag": header.topic_sys_flag,
+        "order": header.order,
+    }
