@@ -40,6 +40,7 @@ from triomq.remoting import network
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.memory import MemoryBudget, budget_of
+from triomq.remoting.port_check import port_problems
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.tls import TlsError, TlsSettings
@@ -294,15 +295,22 @@ class BrokerController:
 
     def _show(self, work: Work, serving: Serving, background: trio.Nursery) -> None:
         """Fill the pages of metricsPort, and open dashboardPort; without them nothing of it is imported."""
+        settings = self.configuration.server
         if self._monitoring is not None:
+            if self._monitoring.refusal is not None:
+                serving.closed_ports.append(self._monitoring.refusal)
             from triomq.broker.assembly.watching import watch
 
             tables = [work.table, work.fast_table]
             watch(self._monitoring, serving, work.server, work.memory, tables, background)
-        if self.configuration.server.dashboard_port:
+        if settings.dashboard_port:
             from triomq.broker.views.program import open_dashboard
 
             self.dashboard = open_dashboard(serving, work.server, work.table, work.certificates, background)
+            if self.dashboard is None:
+                wanted = [("dashboardPort", settings.dashboard_address, settings.dashboard_port)]
+                reason = "; ".join(port_problems(wanted)) or "dashboardPort could not be opened at the start"
+                serving.closed_ports.append(reason)
 
     def _check_dashboard(self) -> None:
         settings = self.configuration.server

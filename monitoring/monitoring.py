@@ -25,6 +25,7 @@ from triomq.monitoring.health import Check, FindOut, report
 from triomq.monitoring.http_server import HttpServer, Request, Response, plain
 from triomq.monitoring.loop_lag import LoopLag
 from triomq.monitoring.process import process_families
+from triomq.remoting.port_check import refusal
 
 log = structlog.get_logger("triomq.monitoring")
 
@@ -35,9 +36,11 @@ _PAGES: Final = "/metrics, /health/live and /health/ready"
 
 
 class Monitoring:
-    """See the module's docstring. `state` is the first check: a sentence about the start or the stop, None between."""
+    """See the module's docstring. `state` is the first check: a sentence about the start or the stop, None between.
+    `refusal` says why the port could not be opened."""
 
     def __init__(self, address: str, port: int) -> None:
+        self._address = address
         self._server = HttpServer(address, port, self._answer)
         self._sources: list[Source] = [process_families, self._own]
         self._checks: list[FindOut] = []
@@ -46,6 +49,7 @@ class Monitoring:
         self._scrape_seconds = 0.0
         self.lag = LoopLag()
         self.state: str | None = "the start is not finished"
+        self.refusal: str | None = None
         self.port = port
 
     def open(self) -> bool:
@@ -53,6 +57,7 @@ class Monitoring:
         try:
             self.port = self._server.open()
         except OSError as error:
+            self.refusal = refusal("metricsPort", self._address, self.port, error)
             log.error("the port for metrics cannot be opened", port=self.port, error=error.strerror or str(error))
             return False
         log.info("metrics", port=self.port)

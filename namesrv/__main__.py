@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             configure_logs(environment, NAMESRV_LOG_FILES, to_files=False)
             _warn(options, layers)
-            return report_check(PROGRAM, configuration_problems(records[0], TlsSettings.from_values(layers.values)))
+            return report_check(PROGRAM, configuration_problems(*records, TlsSettings.from_values(layers.values)))
         files = configure_logs(environment, NAMESRV_LOG_FILES)
     except (StartError, SettingError) as error:
         return report(PROGRAM, error)

@@ -36,6 +36,7 @@ from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.memory import MemoryBudget, budget_of
+from triomq.remoting.port_check import port_problems
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.table_memory import TableMemory
@@ -123,7 +124,7 @@ async def serve(
                         async with trio.open_nursery() as background:
                             for task in tasks:
                                 background.start_soon(task)
-                            _open_dashboard(routes, server_settings, certificates, port, background)
+                            _open_dashboard(routes, server_settings, certificates, port, background, monitoring)
                             await asked.wait()
                             background.cancel_scope.cancel()
                     log.info("NameServer stops", **routes.sizes())
@@ -194,13 +195,24 @@ def _check_dashboard(settings: ServerSettings) -> None:
 
 
 def _open_dashboard(
-    routes: RouteTable, settings: ServerSettings, certificates: ServerCertificates, port: int, background: trio.Nursery
+    routes: RouteTable,
+    settings: ServerSettings,
+    certificates: ServerCertificates,
+    port: int,
+    background: trio.Nursery,
+    monitoring: Monitoring | None,
 ) -> None:
-    """Open dashboardPort; without it nothing of it is imported."""
+    """Open dashboardPort; without it nothing of it is imported. If it cannot be opened, the NameServer is not ready."""
     if settings.dashboard_port:
         from triomq.namesrv.views import open_dashboard
 
-        open_dashboard(routes, settings, certificates, port, background)
+        door = open_dashboard(routes, settings, certificates, port, background)
+        if door is None and monitoring is not None:
+            from triomq.monitoring.health import Check
+
+            wanted = [("dashboardPort", settings.dashboard_address, settings.dashboard_port)]
+            reason = "; ".join(port_problems(wanted)) or "dashboardPort could not be opened at the start"
+            monitoring.add_check(lambda: Check("ports", False, reason))
 
 
 def _show(

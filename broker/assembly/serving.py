@@ -7,7 +7,7 @@ starts the background tasks; processors.py lists which part handles which reques
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
@@ -96,6 +96,8 @@ class Serving:
     schedule: Schedule
     group: GroupRoles | None
     """This broker as a member of a DLedger group; None without enableDLegerCommitLog."""
+    closed_ports: list[str] = field(default_factory=list)
+    """Why metricsPort or dashboardPort could not be opened, a sentence for each."""
 
     @property
     def store(self) -> MessageStore:
@@ -144,7 +146,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     store = tables.store
     metadata = tables.metadata
     broker = configuration.broker
-    host = HostPort(_literal(broker.broker_ip1), port)
+    host = HostPort(literal(broker.broker_ip1), port)
     address = f"{broker.broker_ip1}:{port}"
     replication = _replication(tables, client)
     writer = MessageWriter(configuration, store, tables.surroundings.turn.wake, replication.log_server, tables.stats)
@@ -389,7 +391,7 @@ def _transactions(
     return Transactions(log, producer_checks, TransactionChecks(configuration, log, listener, now_ms=tables.now_ms))
 
 
-def _literal(host: str) -> str:
+def literal(host: str) -> str:
     """Return an address for brokerIP1, which may be a name; records hold an address."""
     try:
         return HostPort(host, 0).ip

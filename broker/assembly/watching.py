@@ -88,13 +88,6 @@ def watch(
         figures.families,
     ):
         monitoring.add(source)
-    readiness = Readiness(serving)
-    for check in (
-        readiness.store,
-        readiness.disk,
-        readiness.registration,
-        readiness.replication,
-        readiness.sends,
-    ):
+    for check in Readiness(serving).all():
         monitoring.add_check(check)
     background.start_soon(clients.run)

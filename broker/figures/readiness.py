@@ -7,7 +7,7 @@ import trio
 from triomq.broker.assembly.serving import Serving
 from triomq.dledger.member.group_member import GroupMember
 from triomq.dledger.rules.actions import Role
-from triomq.monitoring.health import Check
+from triomq.monitoring.health import Check, FindOut
 from triomq.store.config import BrokerRole
 
 _NOT_OF_THE_STORE = ("disk", "role")
@@ -17,6 +17,15 @@ _NOT_OF_THE_STORE = ("disk", "role")
 class Readiness:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
+
+    def all(self) -> list[FindOut]:
+        """Return every check of a broker."""
+        return [self.store, self.disk, self.registration, self.replication, self.sends, self.ports]
+
+    def ports(self) -> Check:
+        """The ports for operators are open."""
+        closed = self._serving.closed_ports
+        return Check("ports", not closed, "; ".join(closed) or "open")
 
     def store(self) -> Check:
         """The store is open and accepts messages, apart from what other checks say."""

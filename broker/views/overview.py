@@ -32,17 +32,7 @@ class Overview:
 
     def checks(self) -> list[Data]:
         """Return the checks of /health/ready, each with its reason."""
-        readiness = self._readiness
-        found = [
-            check()
-            for check in (
-                readiness.store,
-                readiness.disk,
-                readiness.registration,
-                readiness.replication,
-                readiness.sends,
-            )
-        ]
+        found = [check() for check in self._readiness.all()]
         return [{"name": check.name, "ok": check.is_ok, "detail": check.detail} for check in found]
 
     def overview(self, ask: Ask) -> Steps:

@@ -228,7 +228,7 @@ async def test_a_broker_is_ready_when_every_check_passes(tmp_path: Path) -> None
     async with watched(tmp_path) as it:
         status, checks = await it.ready()
         assert (status, {name for name, (is_ok, _) in checks.items() if not is_ok}) == (200, set())
-        assert set(checks) == {"state", "event loop", "store", "disk", "registration", "replication", "sends"}
+        assert set(checks) == {"state", "event loop", "store", "disk", "registration", "replication", "sends", "ports"}
         assert (await trio.to_thread.run_sync(fetch, it.port, "/health/live"))[0] == 200
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
 from broker_scrape import watched
+from broker_shown import shown
 from broker_whole import ANSWER_SECONDS
 from free_ports import free_port
 
@@ -36,6 +38,27 @@ class FullFiles(Files):
         if self.is_full and fd in self._queues:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().pwrite(fd, data, at)
+
+
+async def test_a_dashboard_port_that_is_taken_is_a_reason_not_to_be_ready(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        async with watched(tmp_path, dashboardPort=str(port)) as it:
+            status, checks = await it.ready()
+            assert status == 503
+            assert {name for name, (is_ok, _) in checks.items() if not is_ok} == {"ports"}
+            assert f"dashboardPort: cannot listen on 127.0.0.1:{port}: Address already in use" in checks["ports"][1]
+            assert (await it.scrape()).value("triomq_ready", check="ports") == 0
+
+
+async def test_a_metrics_port_that_is_taken_is_shown_on_the_dashboard(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        async with shown(tmp_path, metricsPort=str(port)) as here:
+            overview = await here.data("/")
+    assert not overview["is_ready"]
+    [reason] = [check["detail"] for check in overview["checks"] if not check["ok"]]
+    assert f"metricsPort: cannot listen on 127.0.0.1:{port}: Address already in use" in reason
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

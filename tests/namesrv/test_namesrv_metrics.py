@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.error
 import urllib.request
 from functools import partial
 
@@ -64,6 +66,25 @@ async def test_a_name_server_shows_its_brokers() -> None:
         assert found["triomq_namesrv_brokers_dropped_total", "closed"] == 1
         assert ("triomq_namesrv_brokers", cluster) not in found
         nursery.cancel_scope.cancel()
+
+
+async def test_a_dashboard_port_that_is_taken_is_a_reason_not_to_be_ready() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        settings = ServerSettings(listen_port=0, bind_address="127.0.0.1", metrics_port=port, dashboard_port=taken)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(serve, NamesrvSettings(), settings))
+            with trio.fail_after(30):
+                while True:
+                    with pytest.raises(urllib.error.HTTPError) as caught:
+                        await page(port, "/health/ready")
+                    text = caught.value.read().decode()
+                    if "the start is not finished" not in text and "dashboardPort" in text:
+                        break
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert f"dashboardPort: cannot listen on 127.0.0.1:{taken}: Address already in use" in text
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
