@@ -55,18 +55,7 @@ AREAS = {
             "tests/golden/test_golden_wire.py",
         ),
     ),
-    "remoting": Area(
-        (
-            "remoting/connection.py",
-            "remoting/turn.py",
-            "remoting/poller.py",
-            "remoting/unanswered.py",
-            "remoting/processor_table.py",
-            "remoting/memory.py",
-            "remoting/connection_tasks.py",
-        ),
-        ("tests/remoting/test_*.py",),
-    ),
+    "remoting": Area(("remoting/**/*.py",), ("tests/remoting/**/test_*.py",)),
     "store": Area(
         ("store/**/*.py",),
         ("tests/store/test_*.py",),
@@ -120,4 +109,30 @@ AREAS = {
             "tests/replication/test_replication_following.py",
         ),
     ),
+    "quotas": Area(("broker/quotas/*.py",), ("tests/broker/test_broker_quota*.py",)),
+    # The other rooms as a whole.
+    "protocol": Area(("protocol/**/*.py",), ("tests/protocol/test_*.py",)),
+    "http2": Area(("http2/**/*.py",), ("tests/http2/test_*.py",)),
+    "grpc_front": Area(("grpc_front/**/*.py",), ("tests/grpc_front/test_*.py",)),
+    "dledger": Area(
+        ("dledger/**/*.py",),
+        ("tests/dledger/test_*.py",),
+        ("dledger/__main__.py", "tests/dledger/test_dledger_processes.py"),
+    ),
+    "daemon": Area(("daemon/*.py",), ("tests/daemon/test_*.py",)),
+    "monitoring": Area(("monitoring/*.py",), ("tests/monitoring/test_*.py",)),
+    "dashboard": Area(("dashboard/*.py",), ("tests/dashboard/test_*.py",)),
+    "namesrv": Area(
+        ("namesrv/*.py",),
+        ("tests/namesrv/test_*.py",),
+        ("namesrv/__main__.py", "tests/namesrv/test_namesrv_process.py"),
+    ),
+    "broker": Area(("broker/**/*.py",), ("tests/broker/test_*.py",), ("broker/__main__.py",)),
+    "client": Area(
+        ("client/**/*.py",),
+        ("tests/client/test_*.py",),
+        ("tests/client/test_client_*process*.py", "tests/client/test_client_examples.py"),
+    ),
+    "spark": Area(("spark/**/*.py",), ("tests/spark/test_*.py",), ("tests/spark/test_spark_session_*.py",)),
+    "admin": Area(("admin/**/*.py",), ("tests/admin/test_*.py",), ("admin/__main__.py",)),
 }

@@ -1,6 +1,7 @@
 """Mutation runs: does a test fail when a single line is wrong?
 
     bin/dev/mutate [AREA...] [--count 100] [--seed N] [--log FILE]      try COUNT mutants of these areas (default: all)
+    bin/dev/mutate [AREA...] --each 15                                  try so many of each area
     bin/dev/mutate --replay FILE:LINE:KIND                              try one, with all tests of its area
     bin/dev/mutate --list [AREA...]                                     print how many mutants there are
 
@@ -289,6 +290,7 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(AREAS))
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--each", type=int, help="mutants of each area, in place of --count")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--log", type=Path)
     parser.add_argument(
@@ -316,7 +318,8 @@ def main(words: list[str] | None = None) -> int:
             say(told(verdict))
             say(laboratory.output()[-4000:])
             return 0 if verdict.verdict in (KILLED, TIMEOUT) else 1
-        counts = run(laboratory, drawn(laboratory.copy, areas, given.count, seed), given.log)
+        count = given.count if given.each is None else given.each * len(areas)
+        counts = run(laboratory, drawn(laboratory.copy, areas, count, seed), given.log)
         say(summary(counts, seed, time.monotonic() - began))
     return 0
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from areas import AREAS, Area
+from areas import AREAS, Area, matches
 from mutants import Mutant, find_mutants
 from mutate import KILLED, SURVIVED, TIMEOUT, UNREACHED, Laboratory, drawn, is_own_test, judge, summary
 from trial import Trial
@@ -79,6 +79,17 @@ def test_a_mutant_knows_the_line_python_gives_its_function() -> None:
 def test_every_area_has_sources_and_tests(name: str) -> None:
     assert AREAS[name].source_files(PROJECT)
     assert AREAS[name].test_files(PROJECT)
+
+
+def test_every_room_has_an_area_with_all_its_files_that_have_mutants() -> None:
+    covered = {path for area in AREAS.values() for path in area.source_files(PROJECT)}
+    left_out = {path for area in AREAS.values() for path in matches(PROJECT, area.without)}
+    rooms = sorted(room.name for room in (PROJECT / "src" / "triomq").iterdir() if (room / "__init__.py").exists())
+    assert {"store", "client", "admin"} < set(rooms)
+    for room in rooms:
+        for file in sorted((PROJECT / room).rglob("*.py")):
+            path = str(file.relative_to(PROJECT))
+            assert path in covered or path in left_out or not find_mutants(path, file.read_text("utf-8")), path
 
 
 def test_a_pattern_of_an_area_that_matches_nothing_is_an_error() -> None:
@@ -153,7 +164,7 @@ from pathlib import Path
 sys.path.insert(0, {here!r})
 import mutate
 import trial
-from areas import AREAS, Area
+from areas import AREAS, Area, matches
 mutate.preload()
 mutate.GRACE_SECONDS = 3.0
 trial.IDLE_SECONDS = 3.0

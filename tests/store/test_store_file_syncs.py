@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -125,3 +126,75 @@ async def test_where_no_sync_can_tell_no_checkpoint_claims_what_a_closed_file_ha
 )
 def test_syncfs_tells_since_linux_5_8(system: str, release: str, tells: bool) -> None:
     assert _does_syncfs_tell(system, release) is tells
+
+
+class ShortFiles(NotedFiles):
+    """Has no descriptor for a sync while `is_short`; notes the directories that are synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_short = False
+        self.synced: list[str] = []
+
+    def duplicate(self, fd: int) -> int:
+        if self.is_short:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().duplicate(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self.synced.append(path)
+        super().sync_directory(path)
+
+    def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
+        if self.is_short:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        super().sync_filesystem(path, held_fd)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_directory_whose_sync_could_not_begin_is_synced_with_the_next_one(tmp_path: Path, times: int) -> None:
+    """Else a power failure could take the name of a file whose bytes are on disk, also when nothing was put since."""
+    files = ShortFiles()
+    store = await open_store(tmp_path, files=files)
+    flush = store._flush
+    flush._syncs.can_tell = False  # so that directories are synced one by one
+    put(store)
+    files.is_short = True
+    for _ in range(times):
+        files.synced.clear()
+        assert not await flush.flush_log()
+        assert not await flush.flush_queues(0)
+    assert files.synced == []
+    files.is_short = False
+    assert await flush.flush_log()
+    assert await flush.flush_queues(0)
+    of_log, of_queue = tmp_path / "commitlog", tmp_path / "consumequeue" / "T"
+    assert {str(of_log), str(of_queue), str(of_queue / "0"), str(of_queue.parent)} <= set(files.synced)
+    files.synced.clear()
+    put(store)
+    assert await flush.flush_log()
+    assert await flush.flush_queues(0)
+    assert files.synced == [], "once is enough"
+    await store.close()
+
+
+async def test_a_file_that_was_closed_before_a_sync_that_could_not_begin_is_in_the_next_one(tmp_path: Path) -> None:
+    """The queue that is put to meanwhile has the sync of single files for itself."""
+    files = ShortFiles()
+    store = await open_store(tmp_path, files=files)
+    flush = store._flush
+    flush._syncs.can_tell = True
+    put(store)
+    await flush.flush_queues(0)
+    put(store)
+    while store.contents.open_files.close_one():
+        pass
+    assert store.contents.open_files.closed_unsynced
+    files.is_short = True
+    assert not await flush.flush_queues(0)
+    files.is_short = False
+    assert store.contents.open_files.closed_unsynced
+    put(store)
+    assert await flush.flush_queues(0)
+    assert len(files.file_system_syncs) == 1
+    await store.close()
