@@ -16,6 +16,7 @@ from triomq.namesrv import kv_config
 from triomq.namesrv.kv_config import KvConfig
 from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper, KVTable
 from triomq.protocol.errors import RequestRefused
+from triomq.remoting.table_memory import TableMemory
 
 Write = Callable[[Path, "bytes | Iterable[bytes]"], None]
 
@@ -222,6 +223,45 @@ async def test_a_write_that_fails_changes_nothing_and_those_behind_it_are_tried_
     await config.put("N", "b", "3")
     table = KVConfigSerializeWrapper.decode(writes.files[-1]).config_table
     assert table == {"N": {"gone": "1", "kept": "1", "b": "3"}}
+
+
+async def test_two_changes_of_one_key_in_a_write_that_fails_leave_what_was_before_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    memory = TableMemory()
+    config = KvConfig(tmp_path / "kvConfig.json", account=memory.account("key-value entries"))
+    writes = Writes(monkeypatch)
+    writes.go.set()
+    await config.put("N", "a", "1")
+    held_bytes = memory.held_bytes
+    writes.go = trio.Event()
+    writes.failing = {1, 2}
+
+    async def change(kind: str, namespace: str, key: str, value: str) -> None:
+        with pytest.raises(RequestRefused, match="cannot be written"):
+            await (config.delete(namespace, key) if kind == "delete" else config.put(namespace, key, value))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change, "put", "N", "b", "first, alone")
+        await trio.testing.wait_all_tasks_blocked()
+        for each in (
+            ("put", "N", "a", "2"),
+            ("put", "N", "a", "a longer one"),
+            ("delete", "N", "a", ""),
+            ("put", "M", "new", "1"),
+            ("put", "M", "new", "2"),
+            ("put", "M", "newer", "3"),
+        ):
+            nursery.start_soon(change, *each)
+            await trio.testing.wait_all_tasks_blocked()
+        writes.go.set()
+    assert config.items() == [("N", "a", "1")]
+    assert memory.held_bytes == held_bytes
+    await config.put("N", "c", "3")
+    table = KVConfigSerializeWrapper.decode(writes.files[-1]).config_table
+    assert table == {"N": {"a": "1", "c": "3"}}, "the next file has nothing of them"
+    await config.delete("N", "c")
+    assert memory.held_bytes == held_bytes, "what is deleted takes no memory"
 
 
 async def test_a_refused_change_is_freed_without_a_garbage_collection(tmp_path: Path) -> None:

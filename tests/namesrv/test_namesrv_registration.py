@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -124,6 +125,33 @@ async def test_registrations_of_a_broker_take_effect_in_their_order(
             await trio.lowlevel.checkpoint()
     assert namesrv.routes.brokers.data_version("10.0.0.1:10911") == DataVersion(counter=2, timestamp=1_700_000_000_000)
     assert perms(namesrv.routes) == {2, 6}
+
+
+@pytest.mark.parametrize("is_same_connection", [False, True])
+async def test_the_third_request_for_a_broker_waits_for_the_second_after_the_end_of_the_first(
+    namesrv: FakeNamesrv, nursery: trio.Nursery, is_same_connection: bool
+) -> None:
+    running = Running(namesrv)
+    peers = [namesrv.peer if is_same_connection else namesrv.connect(40000 + number) for number in range(3)]
+    for version, perm in ((1, 6), (2, 4)):
+        register = partial(running.register, "", *many(perm), connection=peers[version - 1], version=version)
+        nursery.start_soon(register)
+        await begun()
+    await running.watch(1)
+    assert perms(namesrv.routes) == {6}
+    request = new_request(
+        RequestCode.REGISTER_BROKER,
+        body=registration(TopicConfig(topic_name="t0", perm=2), version=3).encode(),
+        ext_fields={**broker_fields(), "haServerAddr": "h:1"},
+        oneway=True,
+    )
+    namesrv.table.handle(peers[2], request)
+    assert perms(namesrv.routes) == {6}, "it waits"
+    await running.watch(2)
+    with trio.fail_after(10):
+        while perms(namesrv.routes, 1) != {2}:
+            await trio.lowlevel.checkpoint()
+    assert perms(namesrv.routes) == {2, 4}
 
 
 async def test_an_unregistration_goes_behind_the_registration_before_it(
