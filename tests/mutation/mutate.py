@@ -1,7 +1,7 @@
 """Mutation runs: does a test fail when a single line is wrong?
 
     bin/dev/mutate [AREA...] [--count 100] [--seed N] [--log FILE]      try COUNT mutants of these areas (default: all)
-    bin/dev/mutate [AREA...] --each 15                                  try so many of each area
+    bin/dev/mutate [AREA...] --each COUNT                               try COUNT mutants of each area
     bin/dev/mutate --replay FILE:LINE:KIND                              try one, with all tests of its area
     bin/dev/mutate --list [AREA...]                                     print how many mutants there are
 
