@@ -92,6 +92,39 @@ def test_a_share_comes_back_with_time() -> None:
     assert passes(quotas)
 
 
+@pytest.mark.parametrize("burst_ms", [1000, 2500])
+def test_a_rest_is_good_for_as_much_as_the_burst_says(burst_ms: int) -> None:
+    now = [0.0]
+    quotas = quotas_with(quota_per_account="messagesIn=200", quota_burst_ms=burst_ms, clock=lambda: now[0])
+    for _ in range(2):
+        assert sum(passes(quotas) for _ in range(burst_ms)) == burst_ms // 5
+        now[0] += 3600
+
+
+def test_a_connection_counts_once_for_each_account_and_gives_back_all_of_its_places() -> None:
+    """Others that come and go meanwhile count for themselves."""
+    quotas = quotas_with(quota_per_account="connections=2")
+    connections = [cast(Any, FakeConnection(f"10.0.0.1:{number}")) for number in range(4)]
+
+    def may(number: int, account: str) -> bool:
+        request = new_request(RequestCode.HEART_BEAT, ext_fields={ACCESS_KEY: account})
+        try:
+            quotas.check(connections[number], request)
+        except QuotaExceeded:
+            return False
+        return True
+
+    assert [may(0, account) for account in ("alice", "bob", "alice", "alice", "bob")] == [True] * 5
+    assert [may(1, "alice"), may(2, "alice"), may(2, "bob"), may(3, "bob")] == [True, False, True, False]
+    quotas.connection_closed(connections[0])
+    assert [may(2, "alice"), may(3, "alice"), may(3, "bob"), may(1, "bob")] == [True, False, True, False]
+    quotas.connection_closed(connections[0])
+    assert not may(3, "alice"), "it had its places once"
+    for connection in connections:
+        quotas.connection_closed(connection)
+    assert (len(quotas._connections), quotas._connections._numbers) == (0, {})
+
+
 def test_the_longest_wait_is_named() -> None:
     quotas = quotas_with(quota_per_group="bytesIn=1", quota_per_address="bytesIn=10")
     assert passes(quotas)

@@ -144,6 +144,16 @@ def test_what_is_beyond_the_limit_is_counted_and_not_computed() -> None:
     assert page.left_out == {"a": 995}
 
 
+@pytest.mark.parametrize("left_out", [0, 1, 255, 256, 257, 600])
+def test_a_long_walk_over_what_is_left_out_pauses_and_counts_all_of_it(left_out: int) -> None:
+    """What counts is yielded, so that the walk can be interrupted there."""
+    found = list(bounded(range(3 + left_out), 3, lambda key: ("", key)))
+    counts = [each for each in found if isinstance(each, int)]
+    assert found[:3] == [("", 0), ("", 1), ("", 2)]
+    assert (sum(counts), max(counts)) == (left_out, min(left_out, 256))
+    assert len(counts) == 1 + left_out // 256
+
+
 def test_figures_that_fail_cost_only_their_own_lines() -> None:
     failures: list[tuple[str, str]] = []
 

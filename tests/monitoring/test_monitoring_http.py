@@ -5,11 +5,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import h11
 import pytest
 import trio
 import trio.testing
+from tls_authority import Authority, needs_openssl
 
 from triomq.monitoring import http_server
 from triomq.monitoring.host_names import is_local_name, is_loopback
@@ -396,3 +398,21 @@ async def test_without_a_certificate_there_is_no_page_and_a_silent_handshake_end
         began = trio.current_time()
         assert await Client(server).is_closed()
         assert trio.current_time() - began < 2 * http_server.HEAD_SECONDS
+
+
+@needs_openssl
+async def test_with_a_certificate_pages_are_served_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("server"))
+
+    async def get_context() -> ssl.SSLContext | None:
+        await trio.lowlevel.checkpoint()
+        return context
+
+    async with serving_forms(http_server.Rules(get_context=get_context)) as server:
+        client = Client(server)
+        trusting = ssl.create_default_context(cafile=str(authority.certificate))
+        client.stream = trio.SSLStream(client.stream, trusting, server_hostname="127.0.0.1", https_compatible=True)
+        for _ in range(2):
+            assert await client.ask(GET) == (200, b"GET  \n")
