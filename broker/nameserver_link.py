@@ -31,6 +31,7 @@ import structlog
 import trio
 
 from triomq.broker.registration_request import RegistrationRequests
+from triomq.daemon.reminder import Reminder
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.errors import ConnectionClosed, RemotingError
@@ -73,6 +74,7 @@ class NameServerLink:
         self._started = 0
         self._finished = 0
         self._is_closed = False
+        self._reminder = Reminder()
         self._wakeup = trio.Event()
         self._progress = trio.Event()
 
@@ -135,9 +137,9 @@ class NameServerLink:
         self._made_progress()
 
     def failed(self, reason: str) -> None:
-        """Note that the NameServer did not respond; logged once until it responds again."""
-        if not self.is_unreachable:
-            self.is_unreachable = True
+        """Note that the NameServer did not respond; logged at once and then once a minute."""
+        self.is_unreachable = True
+        if self._reminder.is_due("", int(trio.current_time() * 1000)):
             log.warning("NameServer unreachable; retrying", nameserver=self.address, error=reason)
 
     def responded(self) -> None:
@@ -145,6 +147,7 @@ class NameServerLink:
         self.responded_at = trio.current_time()
         if self.is_unreachable:
             self.is_unreachable = False
+            self._reminder.forget("")
             log.info("NameServer responds again", nameserver=self.address)
 
     async def run(self) -> None:

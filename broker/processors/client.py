@@ -5,7 +5,7 @@ Only heartbeats add clients to the tables. A client sends one every 30 s, with i
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, Final
 
 from triomq.broker.configuration import Configuration
@@ -59,6 +59,9 @@ WORK_IN_A_STEP: Final = 8
 SUBSCRIPTIONS_LIKE_A_GROUP: Final = 64
 """So many subscriptions take as long as a group."""
 
+MOST_REMARKS: Final = 3
+"""Groups whose members disagree that one response to a heartbeat names."""
+
 UNIT_SUB_FLAG = 2
 """topicSysFlag of the retry topic of a group in unit mode."""
 
@@ -94,20 +97,30 @@ class ClientProcessor:
                 f"the heartbeat has {len(request.body)} bytes, the limit is {MAX_HEARTBEAT_BYTES}; spread the groups "
                 "over more clients",
             )
+        remarks: list[str] = []
+
+        def respond(request: RemotingCommand) -> RemotingCommand:
+            """Clients that do not know the remark of a success ignore it, RocketMQ's among them."""
+            return new_response(request, remark="; ".join(remarks) or None)
+
         if len(request.body) > SHORT_HEARTBEAT_BYTES:
-            return self._steps.begin(connection, request, self._decode_and_register(connection, request))
+            return self._steps.begin(
+                connection, request, self._decode_and_register(connection, request, remarks), respond
+            )
         data, client_id = self._decoded(request)
         work = len(data.producer_data_set) + sum(map(_work_of, data.consumer_data_set))
-        steps = self._register(connection, request, data, client_id)
+        steps = self._register(connection, request, data, client_id, remarks)
         is_short = work <= WORK_IN_A_STEP and not any(map(_has_long_expression, data.consumer_data_set))
-        return self._done(connection, request, steps, is_short)
+        return self._done(connection, request, steps, is_short, respond)
 
-    def _decode_and_register(self, connection: Connection, request: RemotingCommand) -> Iterator[None]:
+    def _decode_and_register(
+        self, connection: Connection, request: RemotingCommand, remarks: list[str]
+    ) -> Iterator[None]:
         """Decode a heartbeat when its turn has come: decoded it takes several times the memory of its bytes, and many
         may wait."""
         data, client_id = self._decoded(request)
         yield
-        yield from self._register(connection, request, data, client_id)
+        yield from self._register(connection, request, data, client_id, remarks)
 
     def _decoded(self, request: RemotingCommand) -> tuple[HeartbeatData, str]:
         """Return a heartbeat within its limits, and its client. Raises RequestRefused."""
@@ -129,19 +142,29 @@ class ClientProcessor:
         return data, data.client_id
 
     def _done(
-        self, connection: Connection, request: RemotingCommand, steps: Iterator[None], is_short: bool
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        steps: Iterator[None],
+        is_short: bool,
+        respond: Callable[[RemotingCommand], RemotingCommand] = new_response,
     ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         """Do the work of a request now if it is short, but never before what its connection asked for earlier."""
         if not is_short or self._steps.has(connection):
-            return self._steps.begin(connection, request, steps)
+            return self._steps.begin(connection, request, steps, respond)
         for _ in steps:
             pass
-        return new_response(request)
+        return respond(request)
 
     def _register(
-        self, connection: Connection, request: RemotingCommand, data: HeartbeatData, client_id: str
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        data: HeartbeatData,
+        client_id: str,
+        remarks: list[str],
     ) -> Iterator[None]:
-        """Register the client in its groups. An item ends a step."""
+        """Register the client in its groups. An item ends a step. `remarks` receives what the client should know."""
         refusal: RequestRefused | None = None
         work = 0
         for producer in data.producer_data_set:
@@ -163,6 +186,9 @@ class ClientProcessor:
                 # A full table refuses new groups; the client's other groups are registered.
                 refusal = refusal or error
             del compiled
+            disagreement = self._consumers.disagreement(consumer.group_name)
+            if disagreement and len(remarks) < MOST_REMARKS:
+                remarks.append(disagreement)
             work += _work_of(consumer)
             if work >= WORK_IN_A_STEP:
                 work = 0

@@ -45,18 +45,24 @@ class OrderedRequests:
         return connection in self._last
 
     def begin(
-        self, connection: Connection, request: RemotingCommand, steps: Iterator[None]
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        steps: Iterator[None],
+        respond: Callable[[RemotingCommand], RemotingCommand] = new_response,
     ) -> Coroutine[Any, Any, RemotingCommand]:
-        """Give the request its place now, and return what runs it and responds. `steps` works until its next item."""
+        """Give the request its place now, and return what runs it and responds. `steps` works until its next item;
+        `respond` makes the response when they are done."""
         before = self._last.get(connection)
         ended = self._last[connection] = trio.Event()
-        return self._run(connection, request, steps, before, ended)
+        return self._run(connection, request, steps, respond, before, ended)
 
     async def _run(
         self,
         connection: Connection,
         request: RemotingCommand,
         steps: Iterator[None],
+        respond: Callable[[RemotingCommand], RemotingCommand],
         before: trio.Event | None,
         ended: trio.Event,
     ) -> RemotingCommand:
@@ -64,7 +70,7 @@ class OrderedRequests:
             if before is not None:
                 await before.wait()
             await connection.steps.run(_while_open(connection, steps))
-            return new_response(request)
+            return respond(request)
         finally:
             ended.set()
             if self._last.get(connection) is ended:

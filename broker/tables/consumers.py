@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import structlog
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
@@ -28,9 +30,18 @@ from triomq.remoting.table_memory import TableAccount, TableMemory
 if TYPE_CHECKING:
     from triomq.remoting.connection import Connection
 
+log = structlog.get_logger("triomq.broker.consumers")
+
 MAX_GROUPS = 100_000
 MAX_CHANNELS = 1_000_000
 MAX_TOPICS_PER_GROUP = 10_000
+
+DISAGREEMENT_MS: Final = 120_000
+"""A difference between members is over when no heartbeat has shown it for this long: each sends one every 30 s."""
+
+MOST_SHOWN: Final = 3
+MOST_CHARACTERS: Final = 100
+"""Of each name and expression in the text about a difference."""
 
 GroupChanged: TypeAlias = Callable[[str, list[ClientChannel]], None]
 GroupRegistered: TypeAlias = Callable[[str, list[SubscriptionData]], None]
@@ -47,9 +58,13 @@ class Consumption:
 
 
 class ConsumerGroup:
-    """One group while it is online. The latest heartbeat determines all of its attributes."""
+    """One group while it is online. The latest heartbeat determines all of its attributes. `speaker` is the client that
+    sent it, `disagreement` what was seen of members with different subscriptions, at `disagreed_ms`."""
 
-    __slots__ = ("channels", "consumption", "held_bytes", "member_bytes", "name", "subscription_bytes", "subscriptions")
+    __slots__ = (
+        "channels", "consumption", "disagreed_ms", "disagreement", "held_bytes", "member_bytes", "name", "speaker",
+        "subscription_bytes", "subscriptions",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,6 +74,9 @@ class ConsumerGroup:
         self.consumption = Consumption()
         self.channels: dict[Connection, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
+        self.speaker = ""
+        self.disagreement = ""
+        self.disagreed_ms = 0
 
     def members(self) -> list[ClientChannel]:
         """Return the connected clients."""
@@ -76,6 +94,39 @@ class ConsumerGroup:
             if channel.client_id == client_id and channel.connection.is_open:
                 return channel
         return None
+
+    def compare(self, client_id: str, wanted: list[SubscriptionData], now_ms: int) -> bool:
+        """Compare a heartbeat, before it is applied, with what the member before it subscribed to. Return whether it
+        shows a difference that was not known."""
+        speaker, self.speaker = self.speaker, client_id
+        if self.disagreement and now_ms - self.disagreed_ms > DISAGREEMENT_MS:
+            self.disagreement = ""
+        if speaker in ("", client_id) or (all(map(self._agrees, wanted)) and len(wanted) == len(self.subscriptions)):
+            return False
+        if all(channel.client_id != speaker for channel in self.channels.values()):
+            return False  # it has left; this one may be its successor
+        is_new = not self.disagreement
+        if is_new:
+            mine, theirs = self._differences(wanted)
+            self.disagreement = (
+                f"members of group {_cut(self.name)} subscribe differently: {_cut(client_id)} to {mine}, "
+                f"{_cut(speaker)} or others to {theirs}. Messages are lost: give all members the same topics and "
+                "expressions, or groups of their own"
+            )
+        self.disagreed_ms = now_ms
+        return is_new
+
+    def _agrees(self, wanted: SubscriptionData) -> bool:
+        known = self.subscriptions.get(wanted.topic)
+        return known is not None and _kind_of(known) == _kind_of(wanted)
+
+    def _differences(self, wanted: list[SubscriptionData]) -> tuple[str, str]:
+        """Return what the heartbeat has and the group has not, and the other way round."""
+        topics = {each.topic for each in wanted}
+        mine = [each for each in wanted if not self._agrees(each)]
+        differing = {each.topic for each in mine}
+        theirs = [each for name, each in self.subscriptions.items() if name not in topics or name in differing]
+        return _listed(mine), _listed(theirs)
 
     def update_subscriptions(self, wanted: Iterable[SubscriptionData]) -> bool:
         """Apply the subscriptions of a heartbeat. Return True if a topic was added or removed.
@@ -140,6 +191,11 @@ class ConsumerTable:
         found = self._groups.get(group)
         return found.subscriptions.get(topic) if found is not None else None
 
+    def disagreement(self, group: str) -> str:
+        """Return what is known of members of the group that subscribe differently; empty if they agree."""
+        found = self._groups.get(group)
+        return found.disagreement if found is not None else ""
+
     def groups_of_topic(self, topic: str) -> list[str]:
         """Return the groups that subscribe to the topic now."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
@@ -172,6 +228,8 @@ class ConsumerTable:
             entry = self._groups[group] = ConsumerGroup(group)
         entry.consumption = consumption
         joined = self._note_channel(entry, connection, client_id, language, version)
+        if entry.compare(client_id, subscriptions, self._now_ms()):
+            log.warning("members of a group subscribe differently", group=group, reason=entry.disagreement)
         changed = entry.update_subscriptions(subscriptions) or joined
         entry.subscription_bytes = sum(map(_cost_of, entry.subscriptions.values()))
         self._count(entry)
@@ -238,7 +296,7 @@ class ConsumerTable:
         entry.held_bytes = 0
         if entry.channels:
             entry.held_bytes = entry_costs.CONSUMER_GROUP + entry_costs.TEXT * len(entry.name) + entry.member_bytes
-            entry.held_bytes += entry.subscription_bytes
+            entry.held_bytes += entry.subscription_bytes + entry_costs.TEXT * len(entry.disagreement)
         self._held_bytes += entry.held_bytes - before
         self._account.set(self._held_bytes)
 
@@ -268,3 +326,17 @@ def _cost_of(subscription: SubscriptionData) -> int:
 
 def _cost_of_member(client_id: str) -> int:
     return entry_costs.CONSUMER + entry_costs.TEXT * len(client_id)
+
+
+def _kind_of(subscription: SubscriptionData) -> tuple[str, str]:
+    return "TAG" if subscription.is_tag else str(subscription.expression_type), subscription.sub_string
+
+
+def _listed(subscriptions: list[SubscriptionData]) -> str:
+    shown = [f"{_cut(each.topic)} {_cut(each.sub_string)!r}" for each in subscriptions[:MOST_SHOWN]]
+    more = len(subscriptions) - MOST_SHOWN
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "") if shown else "nothing more"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."

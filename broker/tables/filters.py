@@ -22,6 +22,7 @@ from triomq.broker.filters.java_values import EvaluationError
 from triomq.broker.filters.sql92 import compile_expression
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.daemon.reminder import Reminder
 from triomq.protocol.bodies.consumer_filter import (
     BloomFilterData,
     ConsumerFilterData,
@@ -36,6 +37,7 @@ from triomq.remoting.table_memory import TableAccount, TableMemory
 log = structlog.get_logger("triomq.broker.filters")
 
 MAX_FILTERS = 100_000
+MAX_REASON_CHARACTERS = 300
 MAX_CHARACTERS = 4_000_000
 """A compiled filter takes some 40 bytes for each character of its expression."""
 
@@ -123,6 +125,7 @@ class FilterTable:
         self._filter_count = 0
         self._characters = 0
         self._saved = ""
+        self._reminder = Reminder()
         self._account = account if account is not None else TableMemory().account("SQL92 filters")
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
@@ -204,7 +207,9 @@ class FilterTable:
                 topic, group, subscription.sub_string, version, self._now_ms(), self.bloom.positions(group, topic)
             )
         except FilterError as error:
-            log.warning("filter does not compile", topic=topic, group=group, reason=str(error))
+            reason = str(error)[:MAX_REASON_CHARACTERS]
+            if self._reminder.is_due(f"{topic} {group} {reason}", self._now_ms()):
+                log.warning("filter does not compile", topic=topic, group=group, reason=reason)
             if known is not None:
                 self._drop(topic, group)
             return

@@ -106,10 +106,10 @@ def topic_route(topic: str) -> Call[TopicRouteData | None]:
     )
 
 
-def heartbeat(data: HeartbeatData) -> Call[int]:
-    """Tell a broker which groups are members here; its protocol version."""
+def heartbeat(data: HeartbeatData) -> Call[tuple[int, str]]:
+    """Tell a broker which groups are members here; its protocol version, and what it remarks about them."""
     request = new_request(RequestCode.HEART_BEAT, None, data.encode())
-    return Call(request, "heartbeat", lambda response: response.version, is_vip=False)
+    return Call(request, "heartbeat", lambda response: (response.version, response.remark or ""), is_vip=False)
 
 
 def unregister(client_id: str, *, producer_group: str | None = None, consumer_group: str | None = None) -> Call[None]:

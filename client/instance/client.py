@@ -25,6 +25,7 @@ from typing import Self
 import trio
 
 from triomq.client.core import requests
+from triomq.client.core.absences import Absences
 from triomq.client.core.config import ClientConfig
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
 from triomq.client.core.log import get_logger, report
@@ -66,6 +67,7 @@ class Client(Router):
         self._stack = AsyncExitStack()
         self._heartbeat_lock = trio.Lock()
         self._lost: set[str] = set()
+        self._remarks = Absences()
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
@@ -192,7 +194,7 @@ class Client(Router):
                 await member.store_offsets_again(broker.broker_name)
         data = self._heartbeat_data()
         if data is not None:
-            self.broker_versions[broker.address] = await self.call(broker.address, requests.heartbeat(data))
+            await self._beat(broker.address, data)
 
     async def make_known(self, topic: str) -> None:
         """Make sure that the brokers of a topic know this client's producers; sends at most one heartbeat to each."""
@@ -213,9 +215,15 @@ class Client(Router):
 
     async def _heartbeat(self, address: str, data: HeartbeatData) -> None:
         try:
-            self.broker_versions[address] = await self.call(address, requests.heartbeat(data))
+            await self._beat(address, data)
         except MQClientError as error:
             report(log, "heartbeat failed", error, address=address)
+
+    async def _beat(self, address: str, data: HeartbeatData) -> None:
+        """Send a heartbeat. Warn of what the broker remarks, once and then once a minute. Raises MQClientError."""
+        self.broker_versions[address], remark = await self.call(address, requests.heartbeat(data))
+        if remark and self._remarks.failed(remark, trio.current_time()):
+            log.warning("remark of a broker", broker=address, remark=remark)
 
     def _heartbeat_data(self) -> HeartbeatData | None:
         if not self.producers and not self.consumers:

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import structlog
 from broker_fakes import FakeClock, MemoryFile
 from golden_data import golden_expectation, golden_store
 
@@ -8,6 +9,7 @@ from triomq.broker.errors import TableFull
 from triomq.broker.filters.bloom import BloomFilter, has_bits, murmur3_64, set_bits
 from triomq.broker.filters.message_filter import RetrySqlFilter, TagFilter, message_filter
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
+from triomq.daemon.reminder import MAX_KEYS, Reminder
 from triomq.protocol.java import string_hash
 from triomq.protocol.message import MessageExt
 from triomq.protocol.record import encode_record
@@ -105,6 +107,28 @@ def test_only_newer_filters_replace_older_ones(clock: FakeClock, bloom: BloomFil
     assert (replaced.expression, replaced.born_time) == ("a > 8", NOW + 1000)
     table.register("G", [sql("a >", version=8)])
     assert table.get("T", "G") is None, "what does not compile takes the old one away"
+
+
+def test_a_filter_that_does_not_compile_is_logged_at_once_and_then_once_a_minute(
+    clock: FakeClock, bloom: BloomFilter
+) -> None:
+    table = FilterTable(bloom, now_ms=clock)
+    with structlog.testing.capture_logs() as captured:
+        for version in range(1300):  # 130 seconds
+            table.register("G", [sql("a >", version=version)])
+            table.register("H", [sql("b >", version=version)])
+            clock.advance(100)
+    assert [(entry["event"], entry["group"]) for entry in captured] == [("filter does not compile", "G"), (
+        "filter does not compile", "H",
+    )] * 3  # fmt: skip
+
+
+def test_a_reminder_forgets_the_oldest_key_at_its_bound() -> None:
+    reminder = Reminder()
+    assert all(reminder.is_due(str(number), 0) for number in range(MAX_KEYS + 5))
+    assert len(reminder) == MAX_KEYS
+    assert reminder.is_due("0", 1)
+    assert not reminder.is_due(str(MAX_KEYS), 1)
 
 
 def test_dead_filters_are_dropped_after_a_day(clock: FakeClock, bloom: BloomFilter) -> None:

@@ -355,6 +355,18 @@ async def test_a_silent_nameserver_costs_the_others_nothing(surround: Surround, 
     assert trio.current_time() - began == 3.0
 
 
+async def test_an_unreachable_nameserver_is_logged_at_once_and_then_once_a_minute(
+    surround: Surround, autojump_clock: MockClock
+) -> None:
+    around = surround(namesrvAddr=A)
+    around.client.answers[A] = lambda request: None
+    with structlog.testing.capture_logs() as captured:
+        for _ in range(15):  # every ten seconds
+            await around.registration.register_all()
+            await trio.sleep(10)
+    assert [entry["event"] for entry in captured] == ["NameServer unreachable; retrying"] * 3
+
+
 async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surround: Surround) -> None:
     around = surround(namesrvAddr=A)
     around.client.answers[A] = lambda request: None
