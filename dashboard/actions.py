@@ -53,12 +53,14 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What will change. `subject` is the name of what it changes; `typed` must be typed to confirm it."""
+    """What will change. `subject` is the name of what it changes; `typed` must be typed to confirm it. `column` is the
+    heading of the names of rows."""
 
     subject: str
     rows: list[Row] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     typed: str = ""
+    column: str = "Setting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Result:
     outcomes: list[Outcome]
     rows: list[Row] = field(default_factory=list)
     path: str = "/"
+    column: str = "Setting"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag", "order")
 LATEST = -1
+EARLIEST = -2
+"""Instead of a time in ms."""
 
 
 class Question:
@@ -147,6 +149,29 @@ def offsets_by_time(_: str, fields: Fields, __: Any) -> Steps:
         if not fields.get("isForce") and before is not None and after is not None:
             after = min(before, after)
         steps.append(offset_step(group, topic, name, number, before, after))
+    return steps
+
+
+def offsets_reset(_: str, fields: Fields, __: Any) -> Steps:
+    """UPDATE_CONSUMER_OFFSET for each queue of a topic: how a group without members is reset, to EARLIEST, LATEST or a
+    time. A group is put behind a queue whose messages are all older; brokers name the last of them."""
+    topic, group, moment = fields["topic"], fields["group"], fields["timestamp"]
+    # a question with a topic in it would also get the queues of a topic that the group never read
+    rows = queue_items(_part((yield Question(208, {"consumerGroup": group})), "offsetTable"))
+    present = {queue[2]: row["consumerOffset"] for queue, row in rows if queue[0] == topic}
+    table = queue_items(_part((yield Question(202, {"topic": topic})), "offsetTable"))
+    steps = []
+    for (_topic, name, number), offsets in sorted(table, key=lambda item: item[0]):
+        first, end = offsets["minOffset"], offsets["maxOffset"]
+        after = first if moment == EARLIEST else end
+        if moment >= 0:
+            found = yield Question(29, {"topic": topic, "queueId": number, "timestamp": moment})
+            if found is None:
+                continue
+            after = int(found.fields["offset"])
+            if after == end - 1 and offsets["lastUpdateTimestamp"] < moment:
+                after = end
+        steps.append(offset_step(group, topic, name, number, present.get(number), max(first, min(after, end))))
     return steps
 
 

@@ -50,13 +50,7 @@ class GroupAdminProcessor:
 
     async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        refuse_on_slave(self._configuration)
-        config = SubscriptionGroupConfig.decode_request(request.body)
-        if not config.group_name:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the subscription group has no groupName")
-        if config.retry_queue_nums > MAX_QUEUES:
-            reason = f"retryQueueNums must be at most {MAX_QUEUES}, not {config.retry_queue_nums}"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        config = checked_config(self._configuration, request.body)
         known = self._groups.get(config.group_name)
         self._groups.update(config)
         act = "group changed" if known is not None else "group created"
@@ -91,3 +85,15 @@ class GroupAdminProcessor:
         if not self._groups.names():
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No subscription group in this broker")
         return new_response(request, body=self._groups.encode())
+
+
+def checked_config(configuration: Configuration, body: bytes) -> SubscriptionGroupConfig:
+    """Return what an update would make of a group. Raises RequestRefused or BodyError if it would be refused."""
+    refuse_on_slave(configuration)
+    config = SubscriptionGroupConfig.decode_request(body)
+    if not config.group_name:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the subscription group has no groupName")
+    if config.retry_queue_nums > MAX_QUEUES:
+        reason = f"retryQueueNums must be at most {MAX_QUEUES}, not {config.retry_queue_nums}"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+    return config

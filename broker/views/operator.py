@@ -13,10 +13,12 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 import trio
 
 from triomq.broker.acl.access_table import AccessTable
-from triomq.broker.audit import ACCOUNT, VIA
+from triomq.broker.audit import ACCOUNT, VIA, State, members
+from triomq.daemon.audit import audit_line
 from triomq.dashboard.actions import ActionRefused, Actor
 from triomq.protocol import change_previews, signature
 from triomq.protocol.address import HostPort
@@ -31,6 +33,9 @@ from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
 
+audit = structlog.get_logger("triomq.broker.audit")
+
+DASHBOARD: Final = "dashboard"
 TOKEN_ACCOUNT: Final = "(token of the dashboard)"
 if TYPE_CHECKING:
     from triomq.protocol.change_previews import Question, Step
@@ -65,7 +70,7 @@ class Operator:
         async with trio.open_nursery() as nursery:
             remote = HostPort(actor.address, 0)
             connection = Connection(self.table, self.turn, nursery, remote, self.address, _SETTINGS)
-            connection.notes.update({ACCOUNT: actor.account or TOKEN_ACCOUNT, VIA: "dashboard"})
+            connection.notes.update({ACCOUNT: _account(actor), VIA: DASHBOARD})
             connection.on_answer = heard
             self.table.handle(connection, request)
             try:
@@ -84,9 +89,10 @@ class Operator:
         return response
 
     async def preview(
-        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, content: object = None
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
     ) -> list[Step]:
-        """Return what a request would change, as `mqadmin --dry-run` tells it. `content` is its body, decoded."""
+        """Return what a request would change, as `mqadmin --dry-run` tells it."""
+        content = fastjson_reader.loads(body) if body else None
         steps = change_previews.PREVIEWS[code](self.address.text, fields or {}, content)
         return await self.asked(actor, steps)
 
@@ -105,6 +111,12 @@ class Operator:
                 content = fastjson_reader.loads(response.body) if response.body else {}
                 reply = Reply(response.ext_fields or {}, content)
 
+    def note(self, actor: Actor, act: str, code: int, *, before: State, after: State, **subject: object) -> None:
+        """Write the audit line of a change whose request brokers do not note, since clients send it all the time."""
+        remote = HostPort(actor.address, 0).text
+        line = audit_line(members(before), members(after))
+        audit.info(act, account=_account(actor), remote=remote, code=code, via=DASHBOARD, **subject, **line)
+
     def _signed(self, actor: Actor, code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
         """Return the fields with the signature of the account; without access control nobody signs."""
         if self.access is None:
@@ -114,6 +126,10 @@ class Operator:
             raise ActionRefused("the account is gone")
         signed_at = signature.stamp(self.now_ms(), secrets.token_bytes(_NONCE_BYTES))
         return signature.sign_bound(code, fields, body, account.access_key, account.secret_key, signed_at=signed_at)
+
+
+def _account(actor: Actor) -> str:
+    return actor.account or TOKEN_ACCOUNT
 
 
 def _text(value: object) -> str:

@@ -57,6 +57,7 @@ def _program(
 ) -> Program:
     from triomq.broker.views.accounts import AclAccounts
     from triomq.broker.views.clients import Clients
+    from triomq.broker.views.group_actions import GroupActions
     from triomq.broker.views.groups import Groups
     from triomq.broker.views.messages import Messages
     from triomq.broker.views.operator import Operator
@@ -71,7 +72,7 @@ def _program(
     configuration = tables.configuration
     access = tables.access
     operator = Operator(table, tables.surroundings.turn, access, serving.host, tables.now_ms)
-    topic_actions = TopicActions(serving, operator)
+    acting = (TopicActions(serving, operator), GroupActions(serving, operator))
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
@@ -97,11 +98,11 @@ def _program(
             View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
             View("/broker", "Broker", "broker.html", overview.broker),
             View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
-            *topic_actions.views(),
+            *[view for part in acting for view in part.views()],
         ],
         history,
         AclAccounts(access) if access is not None else None,
-        topic_actions.actions(),
+        [action for part in acting for action in part.actions()],
         token,
         lambda: configuration.server.dashboard_read_only,
     )

@@ -7,13 +7,13 @@ from typing import Any, Final
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.processors.topic_admin import check_deletion, checked_config
 from triomq.broker.tables.topics import MAX_QUEUES
+from triomq.broker.views.forms import broker_refusals, number_of
 from triomq.broker.views.operator import Operator
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
 from triomq.dashboard.render import link_text
 from triomq.dashboard.views import Ask, NotThere, Steps, View
 from triomq.protocol.bodies.topic_config import SINGLE_TAG, TopicConfig
 from triomq.protocol.codes import RequestCode
-from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.topic import CreateTopicRequestHeader
 from triomq.protocol.permission import READ, READ_WRITE, WRITE
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
@@ -89,17 +89,15 @@ class TopicActions:
         header = CreateTopicRequestHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
-            read_queue_nums=_number(act, "read_queues"),
-            write_queue_nums=_number(act, "write_queues"),
-            perm=_number(act, "permission"),
+            read_queue_nums=number_of(act, "read_queues"),
+            write_queue_nums=number_of(act, "write_queues"),
+            perm=number_of(act, "permission"),
             topic_filter_type=known.topic_filter_type if known is not None else SINGLE_TAG,
             topic_sys_flag=known.topic_sys_flag if known is not None else 0,
             order=known.order if known is not None else False,
         )
-        try:
+        with broker_refusals():
             checked_config(self._configuration, self._topics, header)
-        except RequestRefused as error:
-            raise ActionRefused(error.remark or "the broker refuses this") from None
         return header
 
     async def preview_change(self, act: Act) -> Preview:
@@ -125,10 +123,8 @@ class TopicActions:
 
     def _doomed(self, act: Act) -> TopicConfig:
         topic = act.fields["topic"]
-        try:
+        with broker_refusals():
             check_deletion(self._configuration, self._topics, topic)
-        except RequestRefused as error:
-            raise ActionRefused(error.remark or "the broker refuses this") from None
         config = self._topics.get(topic)
         if config is None:
             raise ActionRefused(f"there is no topic {topic!r}")
@@ -150,14 +146,6 @@ class TopicActions:
         topic = self._doomed(act).topic_name
         await self._operator.change(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
         return Result([Outcome("The topic was deleted", topic)], path="/topics")
-
-
-def _number(act: Act, name: str) -> int:
-    """Return a whole number of a form. Raises ActionRefused."""
-    text = act.fields[name].strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise ActionRefused(f"{name} is not a number")
-    return int(text)
 
 
 def _fields_of(header: CreateTopicRequestHeader) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Browser:
             urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy()))
         )
 
-    def _fetch(self, path: str, form: dict[str, str] | None) -> tuple[int, str]:
+    def fetch(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
         data = None if form is None else urllib.parse.urlencode(form).encode()
         request = urllib.request.Request(self.origin + path, data=data, headers={"Origin": self.origin})
         try:
@@ -46,10 +46,13 @@ class Browser:
             return error.code, error.read().decode()
 
     async def get(self, path: str) -> tuple[int, str]:
-        return await trio.to_thread.run_sync(self._fetch, path, None)
+        return await trio.to_thread.run_sync(self.fetch, path, None)
 
     async def post(self, path: str, form: dict[str, str]) -> tuple[int, str]:
-        return await trio.to_thread.run_sync(self._fetch, path, form)
+        return await trio.to_thread.run_sync(self.fetch, path, form)
+
+    def csrf(self) -> str:
+        return _hidden(self.fetch("/topics")[1], "csrf")
 
     async def preview(self, path: str, **fields: str) -> tuple[int, str]:
         """Post the form of an action as its page has it."""
@@ -96,3 +99,14 @@ async def shown(folder: Path, **settings: str) -> AsyncIterator[Shown]:
     port = free_port()
     async with whole_broker(folder, dashboardPort=str(port), **settings) as broker:
         yield Shown(broker, port)
+
+
+@asynccontextmanager
+async def operated(folder: Path, **settings: str) -> AsyncIterator[tuple[Shown, Browser]]:
+    """A broker without accounts, and a browser that has logged in with the token."""
+    async with shown(folder, dashboardReadOnly="false", **settings) as here:
+        browser = Browser(here.port)
+        await browser.get("/")
+        secret = (folder / "store/dashboard.token").read_text().strip()
+        assert (await browser.post("/login", {"secret": secret}))[0] == 200
+        yield here, browser

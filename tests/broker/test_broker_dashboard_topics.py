@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
-from broker_shown import Browser, Shown, cells, shown
+from broker_shown import Browser, Shown, cells, operated, shown
 
 from triomq.dashboard.site import MOST_FORM_BYTES
 
@@ -20,17 +18,6 @@ ACCOUNTS = (
     "- {accessKey: bound-admin, secretKey: secret-of-bound, admin: true, boundSignature: true}\n"
     "- {accessKey: reader-1, secretKey: secret-of-reader, topicPerms: [T=SUB]}\n"
 )
-
-
-@asynccontextmanager
-async def operated(folder: Path, **settings: str) -> AsyncIterator[tuple[Shown, Browser]]:
-    """A broker without accounts, and a browser that has logged in with the token."""
-    async with shown(folder, dashboardReadOnly="false", **settings) as here:
-        browser = Browser(here.port)
-        await browser.get("/")
-        secret = (folder / "store/dashboard.token").read_text().strip()
-        assert (await browser.post("/login", {"secret": secret}))[0] == 200
-        yield here, browser
 
 
 async def topic_of(here: Shown, name: str) -> dict[str, Any] | None:
