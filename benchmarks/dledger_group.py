@@ -1,7 +1,7 @@
 """Measure a DLedger group of brokers, beside a group of RocketMQ's on the same machine.
 
     bin/dev/bench-dledger --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 5] [--rounds 3] [--only NAME]
-                      [--catch-up-gib 1] [--directory DIR] [--json FILE]
+                      [--catch-up-gib 1] [--empty-idle] [--directory DIR] [--json FILE]
 
 `--load`, `--peer` and `--project` are those of bin/dev/bench-replication, and so is the output. Measured are:
 
@@ -9,7 +9,8 @@
     failover   seconds from the last acknowledged send to the next, as the leader is killed and as it is stopped, while
                one client sends to the leader; `fast` says the same with dLegerFastElection, which is ours alone
     catch-up   a member that comes back empty beside producers: its megabytes a second, and the leader's 99th
-               percentile meanwhile beside that of the two members alone
+               percentile meanwhile beside that of the two members alone. With `--empty-idle` it takes no processor
+               time from the others, as on a machine of its own
     one        a group of one beside a plain broker
 
 Only one group runs at a time; the load generator is held to one core, the members are free. Standard library only.
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -75,11 +76,11 @@ class Group:
         self._is_group = bool(members)
         self.running: dict[str, Server] = {}
 
-    def start(self, member: str) -> None:
+    def start(self, member: str, *, prefix: Sequence[str] = ()) -> None:
         settings = {**self._settings, "dLegerSelfId": member} if self._is_group else self._settings
         home = self._directory / member
         command = self.side.command(home, self.ports[member], self._name_server, settings)
-        self.running[member] = Server(command, home)
+        self.running[member] = Server([*prefix, *command], home)
 
     def start_all(self) -> None:
         """Start all members at once, as a group needs two to elect a leader."""
@@ -237,7 +238,7 @@ def measure_catch_up(side: Side, arguments: argparse.Namespace) -> Figures:
         time.sleep(arguments.seconds)  # what was written is written back
         quiet = run_load(arguments.load, port, WITH_CATCH_UP, arguments.seconds, BODY_BYTES)
         behind = group.log_end(leader)
-        group.start(empty)
+        group.start(empty, prefix=side.slave_prefix)
         began = time.monotonic()
         during = run_load(arguments.load, port, WITH_CATCH_UP, arguments.seconds, BODY_BYTES)
         still_behind = group.log_end(leader) - group.log_end(empty)
@@ -285,10 +286,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="the median of so many is shown")
     parser.add_argument("--only", default="", help="what begins so: sends, failover, catch-up, one")
     parser.add_argument("--catch-up-gib", type=float, default=1, help="what an empty member lacks")
+    parser.add_argument("--empty-idle", action="store_true", help="it gets the cores when nobody else wants them")
     parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
     parser.add_argument("--json", type=Path, help="write every figure there")
     arguments = parser.parse_args()
-    sides = sides_of(arguments.project, arguments.peer)
+    sides = sides_of(arguments.project, arguments.peer, slave_idle=arguments.empty_idle)
     everything: dict[str, dict[str, list[Figures]]] = {}
     for _ in range(arguments.rounds):
         for side in sides:

@@ -22,9 +22,18 @@ settings.load_profile("triomq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The slowest tests, which share most: real clients and brokers of a session, and one Spark. If several processes run
-# the tests, each of these directories goes to one process as a whole, in this order; other files go one by one.
-LONG = ("tests/interop", "tests/spark", "tests/client")
+# What takes longest begins first, each in one process as a whole: real clients share brokers, and Spark's tests a JVM.
+# Other files go one by one.
+LONG = (
+    "tests/interop",
+    "tests/interop: several members",
+    "tests/spark",
+    "tests/client",
+    "tests/dledger/test_dledger_processes.py",
+)
+
+# These files of tests/interop take as long as all its others, and use none of the brokers that those share.
+SEVERAL_MEMBERS = ("group", "group_mixed", "replication", "store_both_ways")
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +47,8 @@ def _logging_as_before() -> Iterator[None]:
 def share_of(nodeid: str) -> str:
     """Return the group of tests that must run in the same process as this one."""
     file = nodeid.partition("::")[0]
+    if file.removeprefix("tests/interop/test_interop_").removesuffix(".py") in SEVERAL_MEMBERS:
+        return LONG[1]
     return next((directory for directory in LONG if file.startswith(directory + "/")), file)
 
 

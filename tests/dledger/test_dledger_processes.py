@@ -21,7 +21,7 @@ SEED = 11
 def test_nothing_acknowledged_is_lost_when_members_are_killed(tmp_path: Path, flush: str) -> None:
     members = Members(tmp_path, flush)
     try:
-        load = trio.run(partial(kill_rounds, members, 6, SEED))
+        load = trio.run(partial(kill_rounds, members, 10, SEED))
         assert set(members.stop().values()) == {0}
     finally:
         members.end()
@@ -29,13 +29,14 @@ def test_nothing_acknowledged_is_lost_when_members_are_killed(tmp_path: Path, fl
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(660)
 def test_nothing_acknowledged_is_lost_when_members_are_cut_off() -> None:
     """The leader and a follower, in both directions and in one, in network namespaces."""
     ended = subprocess.run(
-        [str(PROJECT / "bin" / "dev" / "soak-dledger"), "1", "--partitions", "--fast"],
+        [str(PROJECT / "bin" / "dev" / "soak-dledger"), "10", "--partitions", "--fast"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     if ended.returncode == 2 and "cannot make partitions here" in ended.stderr:
