@@ -90,9 +90,18 @@ def test_docker_compose() -> None:
         assert services[f"{name}-s"]["profiles"] == ["2m-2s"]
         ports = [int(values["listenPort"]), int(slave["listenPort"])]
         of_clients = [f"{p}:{p}" for port in ports for p in (port, port - 2)]
-        of_operators = [f"127.0.0.1:{one['metricsPort']}:{one['metricsPort']}" for one in (values, slave)]
+        of_operators = [port for one in (values, slave) for port in ports_of_operators(one)]
         assert services[name]["ports"] == of_clients + of_operators
-    assert services["namesrv"]["ports"] == ["9876:9876", "127.0.0.1:5556:5556"]
+    own = java_properties.parse(document["configs"]["namesrv"]["content"])
+    assert services["namesrv"]["ports"] == ["9876:9876", "127.0.0.1:5556:5556", "127.0.0.1:8556:8556"]
+    assert services["namesrv"]["ports"][1:] == ports_of_operators(own)
+
+
+def ports_of_operators(values: dict[str, str]) -> list[str]:
+    """Return how metrics and dashboard are published: on the host's loopback address, since nobody logs in there."""
+    assert (values["metricsAddress"], values["dashboardAddress"]) == ("0.0.0.0", "0.0.0.0")
+    assert (values["dashboardInsecure"], values.get("dashboardReadOnly", "true")) == ("true", "true")
+    return [f"127.0.0.1:{values[key]}:{values[key]}" for key in ("metricsPort", "dashboardPort")]
 
 
 def test_the_members_of_a_group_in_docker_compose_find_each_other() -> None:
@@ -104,9 +113,9 @@ def test_the_members_of_a_group_in_docker_compose_find_each_other() -> None:
         assert group is not None
         assert group.setup.self_id == f"n{number}"
         assert group.setup.members == {f"n{peer}": f"dledger-n{peer}:40911" for peer in range(3)}
-        service, port, metrics = document["services"][name], int(values["listenPort"]), values["metricsPort"]
+        service, port = document["services"][name], int(values["listenPort"])
         assert service["profiles"] == ["dledger"]
-        assert service["ports"] == [f"{port}:{port}", f"{port - 2}:{port - 2}", f"127.0.0.1:{metrics}:{metrics}"]
+        assert service["ports"] == [f"{port}:{port}", f"{port - 2}:{port - 2}", *ports_of_operators(values)]
 
 
 def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> None:

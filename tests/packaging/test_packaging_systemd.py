@@ -87,3 +87,9 @@ def test_the_logrotate_configuration_is_valid(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_daemons_come_before_other_work_on_the_cpu(unit: str) -> None:
+    assert int(service(unit)["CPUWeight"]) > 100, "the weight of a unit without the setting"
+    assert -20 <= int(service(unit)["Nice"]) < 0
