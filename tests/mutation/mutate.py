@@ -113,7 +113,8 @@ class Laboratory:
 
     def tests_for(self, area: str, mutant: Mutant) -> list[str]:
         """Those that enter the mutant's function, its own first, then those that are the most about its file, for at
-        most TESTS_SECONDS together. A line outside of functions also meets its own tests that enter none."""
+        most TESTS_SECONDS together. A line outside of functions also meets its own tests that enter none; the shortest
+        of all tests if no test is about its file."""
         baseline = self.baseline(area)
         found: list[tuple[bool, float, float, str]] = []
         for test, functions in baseline.entered.items():
@@ -123,6 +124,8 @@ class Laboratory:
             if enters and test in baseline.passed:
                 focus = len(of_file) / max(1, len(functions))
                 found.append((not is_own, -focus, baseline.passed[test], test))
+        if not found and not mutant.function_line:  # a table without functions
+            found = [(True, 0.0, duration, test) for test, duration in baseline.passed.items()]
         chosen: list[str] = []
         seconds = 0.0
         for _, _, duration, test in sorted(found):

@@ -158,6 +158,13 @@ def test_own_tests_come_first_then_those_that_are_about_the_file_up_to_the_bound
     ]
 
 
+def test_a_table_without_functions_meets_the_shortest_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Laboratory, "baseline", lambda self, name: Trial(DURATIONS, entered=ENTERED))
+    chosen = Laboratory(tmp_path).tests_for("store", Mutant("store/table.py", 12, "drop", 0, 1, "", "", 0))
+    assert [test.partition("::")[2] for test in chosen] == ["quick", "elsewhere", "slower", "focused", "own"]
+    assert Laboratory(tmp_path).tests_for("store", Mutant("store/table.py", 12, "drop", 0, 1, "", "", 9)) == []
+
+
 SMALL_RUN = """
 import sys
 from pathlib import Path
@@ -185,7 +192,8 @@ def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
         "def loose(x):\n    return x < 3\n\n\n"
         "def unused(x):\n    return x < 3\n\n\n"
         "def endless(x):\n    while x:\n        x -= 1\n\n\n"
-        "def idle(event):\n    event.set()\n"
+        "def idle(event):\n    event.set()\n\n\n"
+        "def elsewhere(found):\n    found.append(1)\n"
     )
     package = tmp_path / "src" / "triomq"
     (tmp_path / "room").mkdir()
@@ -200,11 +208,13 @@ def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_rules.py").write_text(
         "import threading\n\n"
-        "from triomq.room.rules import endless, held, idle, loose\n\n\n"
+        "from triomq.room.rules import elsewhere, endless, held, idle, loose\n\n\n"
         "def test_held():\n    assert [held(2), held(3)] == [True, False]\n\n\n"
         "def test_loose():\n    assert loose(2) or not loose(2)\n\n\n"
         "def test_endless():\n    endless(3)\n\n\n"
-        "def test_idle():\n    event = threading.Event()\n    idle(event)\n    event.wait()\n"
+        "def test_idle():\n    event = threading.Event()\n    idle(event)\n    event.wait()\n\n\n"
+        "def test_elsewhere():\n    found = []\n    thread = threading.Thread(target=elsewhere, args=(found,))\n"
+        "    thread.start()\n    thread.join()\n    assert found\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n    interop\n    spark\n")
     script = SMALL_RUN.format(here=str(Path(__file__).parent), project=str(tmp_path))
@@ -217,6 +227,7 @@ def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
     assert verdicts["room/rules.py:10:compare"] == UNREACHED
     assert verdicts["room/rules.py:15:drop"] == TIMEOUT
     assert verdicts["room/rules.py:19:drop"] == TIMEOUT
+    assert verdicts["room/rules.py:23:drop"] == KILLED, "in another thread"
     assert (tmp_path / "room" / "rules.py").read_text() == source
 
 

@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -58,13 +59,15 @@ class _Recorder:
             seen.add(frame.f_code)  # without a trace function of its own a frame reports only its beginning
 
         sys.settrace(note)
+        threading.settrace(note)  # for the threads that the test starts
         try:
             return (yield)
         finally:
             sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
             self.trial.entered[item.nodeid] = [
                 (code.co_filename.partition(self.package)[2], code.co_firstlineno)
-                for code in seen
+                for code in seen.copy()
                 if self.package in code.co_filename
             ]
 
