@@ -177,10 +177,12 @@ def why_not(data: Buffer, at: int, end: int) -> str:
         return "the body of a record does not match its CRC"
     body_at = at + _V4_BYTES + host_bytes(data, at)
     body_end = body_at + _LENGTH.unpack_from(data, body_at - 4)[0]
-    try:
-        _inflated(data, body_at, body_end, _LENGTH.unpack_from(data, at + SYS_FLAG_AT)[0])
-    except BodyError as error:
-        return str(error)
+    flags = _LENGTH.unpack_from(data, at + SYS_FLAG_AT)[0]
+    if flags & sys_flag.COMPRESSED:
+        try:
+            _inflated(data, body_at, body_end, flags)
+        except BodyError as error:
+            return str(error)
     return "the record was not taken"
 
 
