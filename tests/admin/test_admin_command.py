@@ -147,6 +147,13 @@ def test_a_misspelt_command_has_a_suggestion(words: list[str], name: str, capsys
     assert capsys.readouterr().err == f"mqadmin: did you mean {name}?\n"
 
 
+def test_the_first_word_of_verbs_lists_those_that_begin_with_it(capsys: Capture) -> None:
+    main(["dlq"])
+    printed = capsys.readouterr().out.splitlines()
+    names = [" ".join(line.split()[:2]) for line in printed if line.startswith("   dlq ")]
+    assert names == ["dlq list", "dlq show", "dlq resend", "dlq export"]
+
+
 @pytest.mark.parametrize("words", [["zzzz"], ["dlq"], ["bogus", "lag"]])
 def test_a_command_like_no_other_has_no_suggestion(words: list[str], capsys: Capture) -> None:
     assert main(words) == 2

@@ -385,6 +385,7 @@ def test_dead_letters_are_listed_shown_exported_and_sent_again(capsys: Capture) 
     assert [(item["body"], item["originTopic"]) for item in shown] == [("lost", "Orders"), ("other", None)]
     assert "Orders" in lines(["dlq", "show", "sad", "-c", "1"], capsys)[1]
     assert [json.loads(line)["body"] for line in lines(["dlq", "export", "sad"], capsys)] == ["lost", "other"]
+    assert [item["body"] for item in items(["dlq", "export", "sad"], capsys)] == ["lost", "other"]
     assert main(["dlq", "resend", "sad", "--yes"]) == 2
     [again] = items(["dlq", "resend", "sad", "--id", "O1", "--yes"], capsys)
     assert again["originMsgId"] == dead["msgId"]
