@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from triomq.dashboard.actions import Act, Action, ActionRefused, Actor
+from triomq.dashboard.listing import MOST_CHARACTERS
 from triomq.dashboard.render import Renderer
 from triomq.dashboard.sessions import Session
 from triomq.dashboard.visit import Visit
@@ -27,6 +28,8 @@ audit = structlog.get_logger("triomq.dashboard.audit")
 
 MOST_PREVIEWS: Final = 16
 """Previews of one session that may still be confirmed."""
+MOST_TEXT_CHARACTERS: Final = 16 * 1024
+"""Of the long field of an action; the others have MOST_CHARACTERS."""
 READ_ONLY: Final = "This dashboard is read-only (dashboardReadOnly)."
 NOT_LOGGED_IN: Final = "Log in first."
 NOT_ADMIN: Final = "Only administrators may change something."
@@ -57,7 +60,11 @@ class Acting:
                 reason=refusal,
             )
             return self._failed(visit, 403, refusal)
-        missing = [name for name in action.fields if name not in form]
+        missing = [
+            name
+            for name in action.fields
+            if name not in form or (name != action.long_field and len(form[name]) > MOST_CHARACTERS)
+        ]
         if missing:
             return self._failed(visit, 400, f"{missing[0]} is missing, or too long")
         fields = {name: form[name] for name in action.fields}

@@ -85,8 +85,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`fields` are the names of its form's fields, `of` the path of the menu's entry that it belongs to. `warning` is
-    part of the preview of what cannot be undone. Both functions raise ActionRefused."""
+    """`fields` are the names of its form's fields, of which `long_field` may be a text of many lines; `of` is the path
+    of the menu's entry that it belongs to. `warning` is part of the preview of what cannot be undone. Both functions
+    raise ActionRefused."""
 
     path: str
     title: str
@@ -95,3 +96,4 @@ class Action:
     run: Callable[[Act], Awaitable[Result]]
     of: str = "/"
     warning: str = ""
+    long_field: str = ""

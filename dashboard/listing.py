@@ -15,14 +15,14 @@ STEP_ROWS: Final = 32
 _T = TypeVar("_T")
 
 
-def fields_of(text: str) -> dict[str, str]:
+def fields_of(text: str, most_characters: int = MOST_CHARACTERS) -> dict[str, str]:
     """Return the fields of a query or form; the last of one name counts. Too many, too long or wrong ones are left
     out."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         return {}
-    return {name: value for name, value in pairs if len(value) <= MOST_CHARACTERS}
+    return {name: value for name, value in pairs if len(value) <= most_characters}
 
 
 def number_of(query: dict[str, str], name: str, default: int, low: int, high: int) -> int:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import structlog
 import trio
 
-from triomq.dashboard.acting import Acting
+from triomq.dashboard.acting import MOST_TEXT_CHARACTERS, Acting
 from triomq.dashboard.checks import host_judge, is_own_change
 from triomq.dashboard.listing import fields_of
 from triomq.dashboard.render import Renderer, language_of
@@ -159,13 +159,15 @@ class Site:
         if not is_own_change(request.headers, self._scheme):
             audit.warning("a change from another site was refused", remote=request.address, path=request.path[:80])
             return plain(403, "this change does not come from a page of this dashboard")
-        form = fields_of(request.body.decode("utf-8", "replace"))
+        body = request.body.decode("utf-8", "replace")
         action = self._actions.get(request.path)
         if action is not None:
+            form = fields_of(body, MOST_TEXT_CHARACTERS)
             is_read_only = self._program.is_read_only()
             return await self._acting.answer(action, form, self._visit(request), is_read_only=is_read_only)
         if self._accounts is None or request.path not in ("/login", "/logout"):
             return plain(404, "there is nothing to change here")
+        form = fields_of(body)
         if request.path == "/logout":
             return self._log_out(request, form)
         return await self._log_in(request, form, self._accounts)

@@ -111,7 +111,9 @@ class Operator:
                 content = fastjson_reader.loads(response.body) if response.body else {}
                 reply = Reply(response.ext_fields or {}, content)
 
-    def note(self, actor: Actor, act: str, code: int, *, before: State, after: State, **subject: object) -> None:
+    def note(
+        self, actor: Actor, act: str, code: int, *, before: State = None, after: State = None, **subject: object
+    ) -> None:
         """Write the audit line of a change whose request brokers do not note, since clients send it all the time."""
         remote = HostPort(actor.address, 0).text
         line = audit_line(members(before), members(after))

@@ -62,6 +62,7 @@ def _program(
     from triomq.broker.views.messages import Messages
     from triomq.broker.views.operator import Operator
     from triomq.broker.views.overview import Overview
+    from triomq.broker.views.send_actions import SendActions
     from triomq.broker.views.topic_actions import TopicActions
     from triomq.broker.views.topics import Topics
     from triomq.broker.views.waiting import Waiting
@@ -72,7 +73,7 @@ def _program(
     configuration = tables.configuration
     access = tables.access
     operator = Operator(table, tables.surroundings.turn, access, serving.host, tables.now_ms)
-    acting = (TopicActions(serving, operator), GroupActions(serving, operator))
+    acting = (TopicActions(serving, operator), GroupActions(serving, operator), SendActions(serving, operator))
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
