@@ -44,6 +44,11 @@ class Run:
         self.exit_status = 0
         self.has_consent = False  # --yes
 
+    @property
+    def is_plan(self) -> bool:
+        """Whether nothing is to be changed, only shown."""
+        return self._planned is not None
+
     def has(self, letter: str) -> bool:
         return letter in self._options
 

@@ -17,7 +17,7 @@ CONTEXT = {
     "caFile": "string?",
 }
 
-DEAD = {**MESSAGE, "originTopic": "string?", "originMsgId": "string?"}
+DEAD = {**MESSAGE, "tries": "integer", "reason": "string?", "originTopic": "string?", "originMsgId": "string?"}
 MOVED = {"group": "string", **QUEUE, "before": "integer?", "offset": "integer"}
 SETTING = {"brokerName": "string", "key": "string", "value": "string"}
 CHECK = {

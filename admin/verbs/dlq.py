@@ -28,6 +28,8 @@ DROPPED = {
     "WAIT",
     "CLUSTER",
     "RECONSUME_TIME",
+    "DEAD_LETTER_REASON",
+    "DEAD_LETTER_TRIES",
 }
 
 
@@ -48,17 +50,21 @@ def dlq_show(run: Run) -> None:
         "msgId": "ID",
         "originTopic": "TOPIC",
         "storeTime": "GIVEN UP",
-        "reconsumeTimes": "TRIES",
+        "tries": "TRIES",
+        "reason": "REASON",
         "keys": "KEYS",
         "shown": "BODY",
     }
     items = []
     for message in _dead(run, run.number("count", 20)):
-        items.append({**_item(message), "shown": printable(body_text(message))[:60]})
+        item = _item(message)
+        shown = {"reason": printable(str(item["reason"] or ""))[:60], "shown": printable(body_text(message))[:60]}
+        items.append({**item, "wholeReason": item["reason"], **shown})
     if run.out.is_text:
         run.out.table(columns, items)
         return
     for item in items:
+        item["reason"] = item.pop("wholeReason")
         run.out.item(**{name: value for name, value in item.items() if name != "shown"})
 
 
@@ -72,8 +78,12 @@ def dlq_export(run: Run) -> None:
 
 
 def _item(message: MessageExt) -> dict[str, object]:
+    tries = message.properties.get("DEAD_LETTER_TRIES", "")
     return {
         **message_item(message),
+        # A letter that was given up early counts as one that was tried as often as its group allows.
+        "tries": int(tries) if tries.isdecimal() else message.reconsume_times,
+        "reason": message.properties.get("DEAD_LETTER_REASON"),
         "originTopic": message.properties.get("RETRY_TOPIC"),
         "originMsgId": message.properties.get("ORIGIN_MESSAGE_ID"),
     }

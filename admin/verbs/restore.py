@@ -57,6 +57,8 @@ def restore(run: Run) -> None:
         for result in (CREATED, CHANGED, KEPT, SAME, FAILED)
     }
     run.out.line(", ".join([f"{count} {result}" for result, count in counts.items() if count]) or "nothing in it")
+    if run.is_plan:
+        return  # its steps say all of that
     if counts[KEPT]:
         run.failed(f"{counts[KEPT]} differ from the backup and were kept: --overwrite changes them")
     if counts[FAILED]:
@@ -122,6 +124,13 @@ class Restorer:
             {"kind": kind, "name": name, "brokerName": broker, "result": result, "before": before, "after": after}
         )
 
+    def _fail(self, text: str) -> None:
+        """Report what fails; a plan shows it among its steps, and continues."""
+        if self._run.is_plan:
+            self._run.change("warn", f"would fail: {text}", lambda: None)
+        else:
+            self._run.failed(text)
+
     def _settle(
         self, kind: str, name: str, broker: str | None, states: tuple[Any, Any], change: Callable[[], object]
     ) -> None:
@@ -139,7 +148,7 @@ class Restorer:
         try:
             change()
         except Refused as error:
-            self._run.failed(str(error))
+            self._fail(str(error))
             self._note(kind, name, broker, FAILED, before, after)
             return
         self._note(kind, name, broker, CREATED if before is None else CHANGED, before, after)
@@ -176,7 +185,7 @@ class Restorer:
         try:
             present = saved_accounts(self._run, address, True)
         except AdminError as error:
-            self._run.failed(f"accounts of {broker}: {error}")
+            self._fail(f"accounts of {broker}: {error}")
             self._note("acl", address, broker, FAILED)
             return
         texts = saved["whiteAddresses"]
@@ -198,7 +207,7 @@ class Restorer:
         name = str(saved.get("accessKey"))
         secret = saved.get("secretKey") or (present or {}).get("secretKey")
         if secret is None:
-            self._run.failed(f"account {name} is new at {broker}, and the backup has no secret: use updateAclConfig")
+            self._fail(f"account {name} is new at {broker}, and the backup has no secret: use updateAclConfig")
             self._note("account", name, broker, FAILED)
             return
         before = None if present is None else {key: present.get(key) for key in saved}
@@ -216,9 +225,10 @@ class Restorer:
             online = members(self._run, group)
             if online:
                 names = ", ".join(sorted(online)[:3])
-                self._run.failed(f"group {group}: members are online ({names}) and would overwrite offsets: stop them")
-                self._note("offset", group, broker, FAILED)
-                continue
+                self._fail(f"group {group}: members are online ({names}) and would overwrite offsets: stop them")
+                if not self._run.is_plan:
+                    self._note("offset", group, broker, FAILED)
+                    continue
             for topic, queues in topics.items():
                 if topic not in ends:
                     ends[topic] = queue_ends(self._run, address, topic)

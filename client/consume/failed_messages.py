@@ -21,6 +21,10 @@ log = get_logger("triomq.client.consume")
 DEFAULT_MAX_RECONSUME_TIMES = 16
 DEAD_LETTER_REASON = "DEAD_LETTER_REASON"
 """The property of a dead letter that says why it is one."""
+
+DEAD_LETTER_TRIES = "DEAD_LETTER_TRIES"
+"""The property of a dead letter that was given up early: how often it was delivered. Its reconsume times are above the
+limit of the group, or no broker would store it there."""
 MAX_REASON_LENGTH = 500
 ANY_DELAY_LEVEL = (1 << 31) - 1
 """Delay levels of retries grow with each delivery; a broker takes its highest level for those beyond."""
@@ -74,6 +78,7 @@ class FailedMessages:
         letter = retry_message(self._group, message, -1, max_times)
         letter.properties.pop(names.DELAY, None)
         letter.properties[DEAD_LETTER_REASON] = reason
+        letter.properties[DEAD_LETTER_TRIES] = str(message.reconsume_times + 1)
         try:
             await self._sender.send(letter)
         except MQClientError as error:

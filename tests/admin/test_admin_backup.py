@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from triomq.admin import backup_file
 from triomq.admin.__main__ import main
 from triomq.admin.commands.exports import SYSTEM_GROUPS
 from triomq.admin.errors import AdminError, UsageError
+from triomq.blocking import PushConsumer
 from triomq.protocol import system_topics
 from triomq.testing import LocalCluster, ProcessCluster
 
@@ -352,3 +354,23 @@ def test_between_real_processes(monkeypatch: pytest.MonkeyPatch, capsys: Capture
 
 def test_the_groups_that_are_left_out_are_the_brokers_own() -> None:
     assert {*system_topics.SYSTEM_GROUPS, system_topics.TRANS_CONSUMER_GROUP} == SYSTEM_GROUPS
+
+
+def test_a_plan_is_shown_whatever_is_online_and_whatever_differs(
+    empty: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    topic = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0, "order": False}
+    saved = {**BROKER, "topics": {"OnlineT": topic}, "offsets": {"online": {"OnlineT": {"0": 0}}}}
+    write(tmp_path / "b", {"brokers": {"broker-a": saved}})
+    choose(empty, monkeypatch)
+    assert main(["updateTopic", "-c", "DefaultCluster", "-t", "OnlineT", "-r", "2", "-w", "2"]) == 0
+    with PushConsumer("online", name_server=empty.name_server) as consumer:
+        consumer.subscribe("OnlineT")
+        deadline = time.monotonic() + 30
+        while main(["consumerConnection", "-g", "online"]) != 0 and time.monotonic() < deadline:
+            pass
+        plan = "\n".join(lines(["restore", str(tmp_path / "b"), "--dry-run"], capsys))
+        assert main(["restore", str(tmp_path / "b"), "--yes"]) == 6
+    assert "would fail: group online: members are online" in plan
+    assert "keep topic OnlineT at broker-a, which differs" in plan
+    assert "queue 0:" in plan, "the offsets, too"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from verb_calls import SETTINGS, items, lines, set_offset, typed
 from triomq.admin.__main__ import main
 from triomq.admin.verb_table import VERBS
 from triomq.admin.verbs import function_of
+from triomq.blocking import ConsumeFromWhere, DeadLetter, Message, MessageExt, Producer, PushConsumer
 from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
@@ -394,6 +396,32 @@ def test_dead_letters_are_listed_shown_exported_and_sent_again(capsys: Capture) 
     assert main(["dlq", "resend", "sad", "--id", "nosuch", "--yes"]) == 6
     assert len(items(["dlq", "resend", "sad", "--all", "--yes"], capsys)) == 2
     assert main(["dlq", "show", "happy"]) == 3
+
+
+def test_dead_letters_show_their_reason_and_how_often_they_were_tried(
+    at_cluster: None, cluster: LocalCluster, capsys: Capture
+) -> None:
+    def give_up(message: MessageExt) -> None:
+        raise DeadLetter("card expired")
+
+    with Producer("P", name_server=cluster.name_server) as producer:
+        assert main(["updateTopic", "-c", "DefaultCluster", "-t", "Cards", "-r", "1", "-w", "1"]) == 0
+        producer.send(Message("Cards", b"lost"))
+    began = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    with PushConsumer("cards", name_server=cluster.name_server, consume_from=began) as consumer:
+        consumer.subscribe("Cards")
+        consumer.listen(give_up)
+        deadline = time.monotonic() + 30
+        while main(["dlq", "show", "cards"]) != 0 and time.monotonic() < deadline:
+            pass
+    [letter] = items(["dlq", "show", "cards"], capsys)
+    assert (letter["tries"], letter["reason"]) == (1, "card expired")
+    header, row = lines(["dlq", "show", "cards"], capsys)
+    assert "TRIES" in header and "REASON" in header
+    assert "card expired" in row
+    items(["dlq", "resend", "cards", "--all", "--yes"], capsys)
+    [again] = items(["tail", "%RETRY%cards"], capsys)
+    assert not [name for name in again["properties"] if name.startswith("DEAD_LETTER_")], "it may be given up anew"
 
 
 def test_codes_are_explained(capsys: Capture) -> None:
