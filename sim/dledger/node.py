@@ -6,11 +6,12 @@ up to a tenth too fast or too slow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
-from sim.dledger.checks import Violation
+from sim.dledger.checks import Checks, Violation
 from sim.dledger.disk import MemoryLog
 from sim.dledger.java_member import JavaMember
 from triomq.dledger.rules.actions import (
@@ -29,9 +30,6 @@ from triomq.dledger.rules.member import Member
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import Request, Response
 
-if TYPE_CHECKING:
-    from sim.dledger.world import World
-
 OFFICE_MS = 30
 
 
@@ -49,15 +47,52 @@ class Ticket:
         self.call = call
 
 
+class Outside(Protocol):
+    """What lies around a member: time, the network, clients, and the checks. Times are simulated milliseconds."""
+
+    counts: Counter[str]
+    checks: Checks
+    crash_rate: float
+    """How often a process ends before one of its actions, 0 to 1."""
+    opens_terms: bool
+    """Whether a leader appends an entry as soon as it has taken its office."""
+
+    @property
+    def now(self) -> float: ...
+
+    def note(self, who: str, what: object) -> None:
+        """Add an action to the trace, if there is one."""
+
+    def later(self, delay_ms: float, node: Node, kind: str, value: int) -> None:
+        """Let an event come to a node, unless its process has ended by then."""
+
+    def wake(self, node: Node, at: float) -> None:
+        """Let the node have a turn at this time."""
+
+    def send(self, source: Node, action: Send) -> None:
+        """Send a request to another member."""
+
+    def respond(self, node: Node, ticket: Ticket, response: Response) -> None:
+        """Send a response back."""
+
+    def crash(self, node: Node) -> None:
+        """End the process of a node, and start it again later."""
+
+    def next_ticket(self) -> int:
+        """Return the name of another append."""
+
+    def next_body(self, queue: str, offset: int) -> bytes:
+        """Return the body of another entry."""
+
+
 class Node:
     """One member over all its lives."""
 
-    def __init__(self, world: World, setup: Setup, choose: Random, make: Maker) -> None:
-        self._world = world
+    def __init__(self, outside: Outside, setup: Setup, choose: Random, make: Maker) -> None:
+        self._outside = outside
         self._choose = choose
         self._group = Random(setup.self_id)  # of its own, so that a seed stays what it was
         self._make = make
-        self.is_java = make is JavaMember
         self.setup = setup
         self.name = setup.self_id
         self.log = MemoryLog(choose)
@@ -75,8 +110,12 @@ class Node:
         self.in_office = False
         self.member: Member | JavaMember
 
+    @property
+    def is_java(self) -> bool:
+        return self._make is JavaMember
+
     def now(self) -> int:
-        return int(self._world.now * self.rate) + self.shift
+        return int(self._outside.now * self.rate) + self.shift
 
     def start(self) -> None:
         self.is_up = True
@@ -84,8 +123,8 @@ class Node:
         self.incarnation += 1
         committed = min(self._saved_committed, self.log.end_index)
         self.member = self._make(self.setup, self.log, self._choose.randint, self._stored, committed, self.now())
-        self._world.checks.restarted(self.name, self.member.committed)
-        self._world.checks.changed(self.name, self.log)
+        self._outside.checks.restarted(self.name, self.member.committed)
+        self._outside.checks.changed(self.name, self.log)
         self.turn()
 
     def stop(self, *, is_power_loss: bool) -> None:
@@ -118,7 +157,7 @@ class Node:
             self.member.take_office(term)
             self.in_office = True
             self._next_offsets = dict(self.log.counts)
-            if self._world.opens_terms and self.member.must_open_term:
+            if self._outside.opens_terms and self.member.must_open_term:
                 self.propose(1)  # commits the entries of older terms without waiting for a client
 
     def propose(self, count: int) -> None:
@@ -133,13 +172,13 @@ class Node:
     def _append(self, queues: list[str]) -> None:
         """Append entries together. They get their queue offsets when they are taken, as in a store."""
         bodies: list[bytes] = []
-        ticket = self._world.next_ticket()
+        ticket = self._outside.next_ticket()
         refusal = self.member.append_refusal()
         code = self.member.propose(ticket, lambda term: self._write(term, queues, bodies), self.now())
         if code == codes.SUCCESS:
             self._open[ticket] = (bodies, self.now())
         else:
-            self._world.counts[f"settled {code}"] += 1
+            self._outside.counts[f"settled {code}"] += 1
         expected = (codes.SUCCESS, codes.DISK_FULL) if refusal is None else (refusal,)
         if code not in expected:
             raise Violation(f"a refusal is known before: {self.name} said {refusal}, then {code}")
@@ -149,7 +188,7 @@ class Node:
         for queue in queues:
             offset = offsets.get(queue, 0)
             offsets[queue] = offset + 1
-            bodies.append(self._world.next_body(queue, offset))
+            bodies.append(self._outside.next_body(queue, offset))
         self.log.append(term, bodies)
         self._next_offsets = offsets
 
@@ -158,12 +197,12 @@ class Node:
     def turn(self) -> None:
         if not self.is_up:
             return
-        world = self._world
+        outside = self._outside
         actions = self.member.turn(self.now())
         for action in actions:
-            if world.crash_rate and self._choose.random() < world.crash_rate:
-                world.checks.changed(self.name, self.log)
-                world.crash(self)
+            if outside.crash_rate and self._choose.random() < outside.crash_rate:
+                outside.checks.changed(self.name, self.log)
+                outside.crash(self)
                 return
             self._perform(action)
         self._check_log()
@@ -173,53 +212,52 @@ class Node:
             self._saved_committed = self.member.committed
         if self.log.needs_sync:
             self.log.begin_sync()
-            world.later(self._choose.randint(1, 12), self, "sync", self.incarnation)
+            outside.later(self._choose.randint(1, 12), self, "sync", self.incarnation)
         self._schedule()
 
     def _perform(self, action: Action) -> None:
-        world = self._world
-        if world.trace is not None:
-            world.note(self.name, action)
+        outside = self._outside
+        outside.note(self.name, action)
         if isinstance(action, Send):
             self._calls.add(action.call)
-            world.send(self, action)
+            outside.send(self, action)
         elif isinstance(action, Reply):
             if isinstance(action.ticket, Ticket):
-                world.respond(self, action.ticket, action.response)
+                outside.respond(self, action.ticket, action.response)
         elif isinstance(action, StoreTerm):
             self._stored = action
         elif isinstance(action, RoleChanged):
             self._change_role(action)
         elif isinstance(action, Committed):
             self._check_log()
-            world.checks.committed(self.name, action.index, self.member.term, self.log)
+            outside.checks.committed(self.name, action.index, self.member.term, self.log)
         elif isinstance(action, Shortened):
             self._saved_committed = min(self._saved_committed, action.index)
         elif isinstance(action, Settled):
             self._settle(action)
 
     def _change_role(self, action: RoleChanged) -> None:
-        world = self._world
+        outside = self._outside
         self.in_office = False
         if action.role is Role.LEADER:
-            world.counts["leaders"] += 1
-            world.counts["Java leaders"] += self.is_java
+            outside.counts["leaders"] += 1
+            outside.counts["Java leaders"] += self.is_java
             self._check_log()
-            world.checks.leads(self.name, action.term, self.log)
-            world.later(OFFICE_MS, self, "office", action.term)
+            outside.checks.leads(self.name, action.term, self.log)
+            outside.later(OFFICE_MS, self, "office", action.term)
 
     def _check_log(self) -> None:
         if self.log.added or self.log.removed:
-            self._world.checks.changed(self.name, self.log)
+            self._outside.checks.changed(self.name, self.log)
 
     def _settle(self, action: Settled) -> None:
         bodies, _ = self._open.pop(action.ticket)
-        self._world.counts[f"settled {action.code}"] += 1
+        self._outside.counts[f"settled {action.code}"] += 1
         if action.code == codes.SUCCESS:
             self._check_log()
             first = action.index - len(bodies) + 1
             for index, body in enumerate(bodies, first):
-                self._world.checks.acknowledge(self.name, index, body)
+                self._outside.checks.acknowledge(self.name, index, body)
 
     def check_settled(self) -> None:
         """Every append has its result in time."""
@@ -231,7 +269,7 @@ class Node:
                 raise Violation(f"appends are answered: {self.name} left {bodies} without an answer")
 
     def _schedule(self) -> None:
-        at = max((self.member.wake_at - self.shift + 0.01) / self.rate, self._world.now + 0.1)
+        at = max((self.member.wake_at - self.shift + 0.01) / self.rate, self._outside.now + 0.1)
         if at != self.wake and at < 1e12:
             self.wake = at
-            self._world.wake(self, at)
+            self._outside.wake(self, at)

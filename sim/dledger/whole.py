@@ -192,7 +192,7 @@ class Whole(Group):
         self._names = self._tickets = 0
         self.committed_ends: dict[str, int] = {}
         self._noted_index = -1
-        self._trouble = Trouble(self, kinds)
+        self._trouble = Trouble(self, kinds, self.counts, self.ended)
 
     # Verdicts.
 

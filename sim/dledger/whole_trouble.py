@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
-from sim.dledger.hosts import MemberNode
+from sim.dledger.hosts import Group, MemberNode
 from sim.network import Host
 from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.remoting.client import open_client
-
-if TYPE_CHECKING:
-    from sim.dledger.whole import Whole
 
 WHOLE_FAULTS = (
     *("kill", "power", "write", "stop", "cut off", "one way", "pair", "mend", "mend", "reset", "lag", "pause"),
@@ -26,13 +24,21 @@ _LOSE = ("power", "failing")
 """What takes bytes that are not synced: with SYNC_FLUSH only, because nothing is promised otherwise."""
 
 
-class Trouble:
-    """Puts a group through its faults."""
+class Ended(Protocol):
+    """Called when a process has ended; `loses`: what it did not sync is gone."""
 
-    def __init__(self, whole: Whole, kinds: tuple[str, ...]) -> None:
-        choose = whole.choose
-        able = [kind for kind in kinds if whole.options.is_sync_flush or kind not in _LOSE]
-        self._whole = whole
+    def __call__(self, node: MemberNode, /, *, loses: bool) -> None: ...
+
+
+class Trouble:
+    """Puts a group through its faults, and counts them."""
+
+    def __init__(self, group: Group, kinds: tuple[str, ...], counts: Counter[str], ended: Ended) -> None:
+        choose = group.choose
+        able = [kind for kind in kinds if group.options.is_sync_flush or kind not in _LOSE]
+        self._group = group
+        self._counts = counts
+        self._ended = ended
         self._kinds = choose.sample(able, min(len(able), choose.randint(3, 6)))
         self._pause_seconds = choose.choice((0.3, 1.0, 3.0))
         self._busy: set[str] = set()
@@ -43,15 +49,15 @@ class Trouble:
 
     async def run(self) -> None:
         """Do one thing after the other until `mend`."""
-        choose = self._whole.choose
+        choose = self._group.choose
         await trio.sleep(2)
         async with trio.open_nursery() as nursery:
             while not self._is_over:
-                node = choose.choice(list(self._whole.nodes.values()))
+                node = choose.choice(list(self._group.nodes.values()))
                 kind = choose.choice(self._kinds)
                 if node.is_serving and node.name not in self._busy:
-                    self._whole.trace.add(f"{kind} at {node.name}")
-                    self._whole.counts[kind] += 1
+                    self._group.trace.add(f"{kind} at {node.name}")
+                    self._counts[kind] += 1
                     if not self._do_to_network(kind, node):
                         nursery.start_soon(self._do, kind, node)
                 await trio.sleep(choose.random() * 2 * self._pause_seconds)
@@ -59,14 +65,14 @@ class Trouble:
 
     def _do_to_network(self, kind: str, node: MemberNode) -> bool:
         """Do what lasts until it is mended. Return False if it is another kind of trouble."""
-        choose, nodes = self._whole.choose, self._whole.nodes
+        choose, nodes = self._group.choose, self._group.nodes
         others = [other.host for other in nodes.values() if other is not node]
         if kind == "mend":
             self._cuts = set()
         elif kind not in ("cut off", "one way", "pair", "reset"):
             return False
         elif others and kind == "reset":
-            self._whole.network.reset(node.host, choose.choice(others))
+            self._group.network.reset(node.host, choose.choice(others))
         elif others and kind == "one way":
             for other in choose.sample(others, choose.randint(1, len(others))):
                 self._cuts.add(choose.choice(((node.host, other), (other, node.host))))
@@ -78,10 +84,10 @@ class Trouble:
 
     def _cut(self) -> None:
         """Cut what is cut at present, and all links of members that stand still."""
-        hosts = [*(node.host for node in self._whole.nodes.values()), self._whole.stranger]
-        still = [node.host for node in self._whole.nodes.values() if node.name in self._paused]
+        hosts = [*(node.host for node in self._group.nodes.values()), self._group.stranger]
+        still = [node.host for node in self._group.nodes.values() if node.name in self._paused]
         held = {pair for one in still for other in hosts if one is not other for pair in ((one, other), (other, one))}
-        self._whole.network.cut_only(self._cuts | held)
+        self._group.network.cut_only(self._cuts | held)
 
     async def _do(self, kind: str, node: MemberNode) -> None:
         self._busy.add(node.name)
@@ -91,7 +97,7 @@ class Trouble:
             self._busy.discard(node.name)
 
     async def _act(self, kind: str, node: MemberNode) -> None:
-        choose = self._whole.choose
+        choose = self._group.choose
         if kind in _OF_NODES:
             await self._end_and_start(kind, node)
         elif kind == "lag":
@@ -105,17 +111,17 @@ class Trouble:
             await trio.sleep(choose.choice((0.5, 5)))
             setattr(node.disk, f"is_{kind}", False)
         elif kind == "transfer":
-            await self._transfer(choose.choice(list(self._whole.nodes)))
+            await self._transfer(choose.choice(list(self._group.nodes)))
         elif kind == "expire":
             self._expire(node)
 
     async def _end_and_start(self, kind: str, node: MemberNode) -> None:
         """End a process in one way or another, and start it again. A failing disk is replaced by one that works, whose
         memory has forgotten what was not synced."""
-        whole, choose = self._whole, self._whole.choose
+        choose = self._group.choose
         is_power = kind in _LOSE
         if kind == "write":
-            is_power = whole.options.is_sync_flush and choose.random() < 0.7
+            is_power = self._group.options.is_sync_flush and choose.random() < 0.7
             await node.crash_within_a_write(choose.randrange(20), power=is_power)
         elif kind == "stop":
             await node.member.hand_over()
@@ -129,8 +135,8 @@ class Trouble:
         else:
             ends: dict[str, Callable[[], Awaitable[None]]] = {"kill": node.kill, "power": node.lose_power}
             await ends[kind]()
-        whole.counts["power failures" if is_power else "kills"] += kind != "stop"
-        whole.ended(node, loses=is_power)
+        self._counts["power failures" if is_power else "kills"] += kind != "stop"
+        self._ended(node, loses=is_power)
         await self.start(node, choose.choice((0.05, 2, 9)))
 
     async def start(self, node: MemberNode, after: float) -> None:
@@ -154,11 +160,11 @@ class Trouble:
             node.member.resume()
 
     async def _transfer(self, to: str) -> None:
-        whole = self._whole
-        with whole.stranger.entered():
+        group = self._group
+        with group.stranger.entered():
             async with open_client() as client:
                 with suppress(GroupFailed):
-                    await GroupClient(client, whole.options.group, whole.addresses).transfer(to)
+                    await GroupClient(client, group.options.group, group.addresses).transfer(to)
 
     def _expire(self, node: MemberNode) -> None:
         """Remove the oldest data file of a member, if a later one has something that is committed and on disk."""
@@ -170,11 +176,11 @@ class Trouble:
 
     async def mend(self) -> None:
         """Let pauses and cuts end, let everything work again, and start what does not run."""
-        whole = self._whole
+        group = self._group
         self._is_over = True
         await self._has_ended.wait()
         self._cuts = set()
         self._cut()
-        whole.network.heal_all()
-        for node in whole.nodes.values():
-            whole.nursery.start_soon(self.start, node, 0.01)
+        group.network.heal_all()
+        for node in group.nodes.values():
+            group.nursery.start_soon(self.start, node, 0.01)
