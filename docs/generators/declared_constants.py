@@ -663,6 +663,7 @@ NOT_CHOSEN = {
     "broker.replication.queue_ends.MAX_ROUNDS",
     "broker.replication.queue_ends.MAX_TOPICS",
     "broker.replication.slave_access.MAX_HOSTS",
+    "broker.tables.filters.MAX_REASON_CHARACTERS",
     "broker.tables.topics.MAX_DELETED",
     "broker.delay.MAX_DIGITS",
     "broker.transaction_check.MAX_RUN_MS",

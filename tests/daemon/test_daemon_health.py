@@ -70,7 +70,7 @@ def test_a_refusal_by_access_control_is_a_response(code: int, remark: str) -> No
     [
         (lambda request: encode_frame(new_response(request, 2, "[PC_SYNCHRONIZED]broker busy")), "code 2: .*busy"),
         (lambda request: b"", "without a response"),
-        (lambda request: b"HTTP/1.0 400 Bad Request\r\n\r\n", "frame"),
+        (lambda request: b"HTTP/1.0 400 Bad Request\r\n\r\n", "the port of an HTTP server"),
         (lambda request: encode_frame(request), "without a response"),
     ],
 )
