@@ -28,8 +28,15 @@ from triomq.spark.errors import OptionError
 from triomq.spark.jobs.coverage import ArchiveMark, checksum, is_of
 from triomq.spark.jobs.folders import Folder, open_folder
 from triomq.spark.jobs.progress import Progress
-from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
-from triomq.spark.options import source_options
+from triomq.spark.jobs.session import (
+    JobFailed,
+    add_connection_options,
+    check_folder,
+    check_topics,
+    connection_options,
+    open_session,
+)
+from triomq.spark.options import SourceOptions, source_options
 from triomq.spark.reading import Plan, latest
 from triomq.spark.store_files import (
     MappedSegment,
@@ -74,6 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise JobFailed("--topics is missing")
     if arguments.slice_rows < 1:
         raise JobFailed("--slice-rows must be at least 1")
+    check_folder(arguments, arguments.to, "--to")
+    if arguments.store is None:
+        checked = _source_options(arguments)
+        with Cluster(checked.connection) as cluster:
+            named = [] if _is_pattern(arguments.topics) else arguments.topics.split(",")
+            check_topics(cluster, [name.strip() for name in named if name.strip()], "--topics")
+    else:
+        _log_directories(arguments)
     spark = open_session("archive", arguments)
     archive = Archive(open_folder(spark, arguments.to), spark)
     archive.clean()
@@ -141,16 +156,36 @@ class Archive:
         return int(self._spark.read.parquet(*[f"{self._folder.path}/{path}" for path in paths]).count())
 
 
+def _is_pattern(topics: str) -> bool:
+    return topics.startswith("/") and topics.endswith("/")
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, str]:
+    topics = arguments.topics
+    chosen = {"subscribePattern": topics.strip("/")} if _is_pattern(topics) else {"subscribe": topics}
+    return {**connection_options(arguments), **chosen}
+
+
+def _source_options(arguments: argparse.Namespace) -> SourceOptions:
+    """Raises OptionError, JobFailed."""
+    return source_options({"failOnDataLoss": "true", **_options(arguments)}, streaming=False)
+
+
+def _log_directories(arguments: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
+    """Return the store directory and those of its commit log. Raises JobFailed if one of them is not there."""
+    root = arguments.store.rstrip("/") or "/"
+    logs = tuple(part.strip() for part in (arguments.commit_log or f"{root}/commitlog").split(",") if part.strip())
+    for directory in (root, *logs):
+        if not Path(directory).is_dir():
+            raise JobFailed(f"--store: {directory} is not a directory; --commit-log says where the log is")
+    return root, logs
+
+
 def archive_topics(archive: Archive, arguments: argparse.Namespace) -> int:
     """Archive from brokers, in slices of --slice-rows messages, up to the ends that the queues have at the start.
     Return the number of rows."""
-    options = connection_options(arguments)
-    topics = arguments.topics
-    if topics.startswith("/") and topics.endswith("/"):
-        options["subscribePattern"] = topics.strip("/")
-    else:
-        options["subscribe"] = topics
-    checked = source_options({"failOnDataLoss": "true", **options}, streaming=False)
+    options = _options(arguments)
+    checked = _source_options(arguments)
     at: positions.Positions = {}
     for entry in archive.slices:
         if "until" not in entry:
@@ -183,11 +218,7 @@ def archive_store(archive: Archive, arguments: argparse.Namespace) -> tuple[int,
         raise OptionError("--to: the folder holds an archive of topics")
     if any(entry.get("topics") != arguments.topics for entry in archive.slices):
         raise OptionError("--topics: must be the same in all runs with this folder")
-    root = arguments.store.rstrip("/") or "/"
-    logs = tuple(part.strip() for part in (arguments.commit_log or f"{root}/commitlog").split(",") if part.strip())
-    for directory in (root, *logs):
-        if not Path(directory).is_dir():
-            raise JobFailed(f"--store: {directory} is not a directory; --commit-log says where the log is")
+    root, logs = _log_directories(arguments)
     used = used_segments(segments(logs))
     ends = _archived_before(archive, used)
     found = used

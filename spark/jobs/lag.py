@@ -4,12 +4,13 @@ Every --interval seconds the job asks the brokers for the offsets of each group 
 has, for each group and queue, the lag (messages between offset and end) and the delay (age in ms of the oldest message
 that the group has not consumed; 0 when it has consumed all). The delay is the end-to-end latency of the message that
 reaches the group next. At the end the job prints a table by group and window: the largest lag, and percentiles of the
-delay over time. --to keeps the samples as Parquet, --html writes a page with plots.
+delay over time. --to keeps the samples as Parquet, --html writes a page with plots. Only --to needs Spark's JVM.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from triomq.protocol.system_topics import RETRY_PREFIX
 from triomq.spark.cluster import Cluster
 from triomq.spark.jobs import report
 from triomq.spark.jobs.progress import Progress
-from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
+from triomq.spark.jobs.session import JobFailed, add_connection_options, check_folder, connection_options, open_session
 from triomq.spark.options import DEFAULT_SOURCE_GROUP, OptionTable
 from triomq.spark.options import connection_options as checked_connection
 from triomq.spark.time_search import store_time
@@ -56,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise JobFailed("--samples, --interval and --window must be more than 0")
     options = checked_connection(OptionTable(connection_options(arguments), ()))
     groups = {name.strip() for name in (arguments.groups or "").split(",") if name.strip()}
+    if arguments.to:
+        check_folder(arguments, arguments.to, "--to")
     progress = Progress("lag", arguments.samples, unit=" samples", quiet=arguments.quiet)
     rows: list[tuple[Any, ...]] = []
     wait = threading.Event()
@@ -70,11 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not rows:
         sys.stdout.write("no group has offsets\n")
         return 1
-    spark = open_session("lag", arguments)
-    table = spark.createDataFrame(rows, COLUMNS)
     if arguments.to:
-        table.write.mode("append").parquet(arguments.to)
-    summary = summarize(table, arguments.window).collect()
+        open_session("lag", arguments).createDataFrame(rows, COLUMNS).write.mode("append").parquet(arguments.to)
+    summary = summarize(rows, arguments.window)
     sys.stdout.write(as_text(summary))
     if arguments.html:
         Path(arguments.html).write_text(as_html(rows, summary), "utf-8")
@@ -116,24 +117,33 @@ def _group_offsets(
     return found
 
 
-def summarize(table: Any, window_seconds: int) -> Any:
-    """Return one row per group and window: the largest total lag, and percentiles of the delay."""
-    from pyspark.sql import functions as F
-
-    totals = table.groupBy("consumerGroup", "timeMs").agg(F.sum("lag").alias("lag"))
-    window = F.expr(f"timeMs div {window_seconds * 1000} * {window_seconds * 1000}").alias("windowMs")
-    lags = totals.groupBy("consumerGroup", window).agg(F.max("lag").alias("maxLag"), F.last("lag").alias("lastLag"))
-    delays = table.groupBy("consumerGroup", window).agg(
-        *[F.expr(f"percentile_approx(delayMs, {share})").alias(name) for name, share in _SHARES.items()],
-        F.max("delayMs").alias("max"),
-    )
-    return lags.join(delays, ["consumerGroup", "windowMs"]).orderBy("consumerGroup", "windowMs")
+def summarize(rows: list[tuple[Any, ...]], window_seconds: int) -> list[dict[str, Any]]:
+    """Return one row per group and window: the largest total lag, and percentiles of the delay (nearest rank)."""
+    totals: dict[tuple[str, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    delays: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for time_ms, group, _, _, _, lag, delay_ms in rows:
+        key = group, time_ms // (window_seconds * 1000) * window_seconds * 1000
+        totals[key][time_ms] += lag
+        delays[key].append(delay_ms)
+    found = []
+    for key in sorted(totals):
+        ordered = sorted(delays[key])
+        found.append(
+            {
+                "consumerGroup": key[0],
+                "windowMs": key[1],
+                "maxLag": max(totals[key].values()),
+                **{name: ordered[max(0, math.ceil(share * len(ordered)) - 1)] for name, share in _SHARES.items()},
+                "max": ordered[-1],
+            }
+        )
+    return found
 
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
-def as_text(summary: list[Any]) -> str:
+def as_text(summary: list[dict[str, Any]]) -> str:
     """The table for a terminal."""
     lines = [
         f"{'window (UTC)':<20}{'group':<32}{'max lag':>12}{'p50 ms':>10}{'p90 ms':>10}{'p99 ms':>10}{'max ms':>10}"
@@ -147,7 +157,7 @@ def as_text(summary: list[Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_html(rows: list[tuple[Any, ...]], summary: list[Any]) -> str:
+def as_html(rows: list[tuple[Any, ...]], summary: list[dict[str, Any]]) -> str:
     """A page with lag and delay over time."""
     lag: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     delay: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))

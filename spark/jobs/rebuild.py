@@ -22,7 +22,7 @@ from typing import Any, Final
 from triomq.spark.errors import StoreDamaged
 from triomq.spark.jobs.pieces import give_batches, run_pieces
 from triomq.spark.jobs.progress import watching
-from triomq.spark.jobs.session import JobFailed, open_session, parallelism
+from triomq.spark.jobs.session import JobFailed, check_folder, open_session, parallelism
 from triomq.spark.jobs.store_tables import StoreFacts, log_rows
 from triomq.spark.jobs.store_walk import SegmentWalk
 from triomq.store.config import StoreSettings
@@ -56,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("consumequeue", "index"):
         if (Path(target) / name).exists():
             raise JobFailed(f"{target}/{name} is already there; give a new directory, or remove it")
+    check_folder(arguments, target, "--to")
     lock = _locked(facts.root) if arguments.in_place else None
     spark = open_session("rebuild", arguments)
     topics = [topic for topic in (arguments.topics or "").split(",") if topic]

@@ -22,7 +22,14 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.cluster import Cluster
 from triomq.spark.jobs.folders import open_folder
 from triomq.spark.jobs.progress import watching
-from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session, parallelism
+from triomq.spark.jobs.session import (
+    JobFailed,
+    add_connection_options,
+    check_folder,
+    connection_options,
+    open_session,
+    parallelism,
+)
 from triomq.spark.options import OptionTable
 from triomq.spark.options import connection_options as checked_connection
 
@@ -51,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    check_folder(arguments, arguments.source, "--from", reads="_manifest")
+    with Cluster(checked_connection(OptionTable(connection_options(arguments), ()))) as cluster:
+        cluster.topics_matching("")  # is somebody there?
     spark = open_session("replay", arguments)
     if not open_folder(spark, arguments.source).names("_manifest"):
         raise JobFailed(f"--from: {arguments.source} holds no archive (no _manifest)")

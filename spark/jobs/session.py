@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
+
+from triomq.spark.cluster import Cluster
 
 MOST_TASKS: Final = 1024
 
@@ -46,6 +50,39 @@ def pairs(given: list[str], option: str) -> dict[str, str]:
 
 def connection_options(arguments: argparse.Namespace) -> dict[str, str]:
     return {"nameServer": arguments.name_server, **pairs(arguments.option, "--option")}
+
+
+def check_folder(arguments: argparse.Namespace, path: str, option: str, *, reads: str = "") -> None:
+    """Raise JobFailed for a local folder that cannot be written, or with `reads`, has no such entry: before a JVM
+    starts, which takes seconds. Folders of other file systems and of other machines are left to Spark."""
+    if not _is_here(arguments) or ("://" in path and not path.startswith("file:")):
+        return
+    local = Path(path.removeprefix("file://").removeprefix("file:"))
+    if reads:
+        if not (local / reads).exists():
+            raise JobFailed(f"{option}: {path} holds no archive (no {reads})")
+        return
+    present = next(each for each in (local, *local.absolute().parents) if each.exists())
+    if not present.is_dir():
+        raise JobFailed(f"{option}: {present} is not a directory")
+    if not os.access(present, os.W_OK | os.X_OK):
+        raise JobFailed(f"{option}: {present} cannot be written by this account")
+
+
+def _is_here(arguments: argparse.Namespace) -> bool:
+    """Return whether a path without a scheme is one of this machine: no cluster, and Hadoop's own file system."""
+    if any(name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "HADOOP_CONF_DIR")):
+        return False
+    settings = " ".join(arguments.conf)
+    is_elsewhere = any(key in settings for key in ("fs.defaultFS", "spark.remote", "spark.master"))
+    return not is_elsewhere and (arguments.master or "local").startswith("local")
+
+
+def check_topics(cluster: Cluster, topics: Iterable[str], option: str) -> None:
+    """Raise JobFailed for a topic that no name server knows, Unreachable if none responds."""
+    for topic in topics:
+        if cluster.settled_route(topic) is None:
+            raise JobFailed(f"{option}: topic {topic!r} does not exist")
 
 
 def open_session(name: str, arguments: argparse.Namespace) -> Any:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from triomq.protocol.system_topics import TRACE_TOPIC
 from triomq.spark.cluster import Cluster
 from triomq.spark.jobs.progress import watching
-from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
+from triomq.spark.jobs.session import JobFailed, add_connection_options, check_folder, connection_options, open_session
 from triomq.spark.options import OptionTable
 from triomq.spark.options import connection_options as checked_connection
 
@@ -53,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     with Cluster(checked_connection(OptionTable(options, ()))) as cluster:
         if cluster.settled_route(arguments.trace_topic) is None:
             raise JobFailed(f"topic {arguments.trace_topic!r} does not exist. {HOW_TO_TRACE}")
+    if arguments.to:
+        check_folder(arguments, arguments.to, "--to")
     spark = open_session("trace", arguments)
     reader = spark.read.format("rocketmq").schema("body binary").options(**options)
     reader = reader.option("subscribe", arguments.trace_topic)

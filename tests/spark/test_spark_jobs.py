@@ -6,14 +6,16 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_spark import SETTINGS
 
+from triomq.blocking import Message, Producer, PullConsumer
 from triomq.spark.jobs.progress import Progress
+from triomq.testing import LocalCluster
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +78,93 @@ def test_mistakes_are_told_in_one_line(words: str, message: str, capsys: pytest.
 
     assert main.run(words.split()) == 2
     assert capsys.readouterr().err == f"mqpipeline {words.split()[0]}: {message}\n"
+
+
+WITHOUT_JAVA = """
+import os, sys
+os.environ["JAVA_HOME"] = os.environ["PATH"] = "/nowhere"
+from triomq.spark.jobs import main
+status = main.run(sys.argv[1:])
+print("status", status)
+"""
+
+
+def run_without_java(*words: str) -> tuple[str, str]:
+    """Return (standard output, standard error) of a job that cannot start a JVM."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "HADOOP"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAVA, *words],
+        env={**environment, "PYTHONPATH": str(PROJECT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def local_cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as found:
+        yield found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("arcive", "invalid choice: 'arcive'"),
+        ("archive -n {ns} --topics Orders,Nosuch --to {here}/to", "--topics: topic 'Orders' does not exist"),
+        ("archive -n {ns} --topics Orders --to {here}/file/to", "--to: {here}/file is not a directory"),
+        ("archive -n {ns} --topics Orders --to {here} --option filterType=x", "option filterType"),
+        ("archive --store {here}/none --to {here}/to", "--store: {here}/none is not a directory"),
+        ("replay -n {ns} --from {here}", "--from: {here} holds no archive (no _manifest)"),
+        ("trace -n {ns} --trace-topic Nosuch", "topic 'Nosuch' does not exist"),
+        ("lag -n {ns} --to {here}/file", "--to: {here}/file is not a directory"),
+    ],
+)
+def test_wrong_names_topics_and_targets_are_refused_before_a_jvm_starts(
+    words: str, message: str, local_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    given = words.format(ns=local_cluster.name_server, here=tmp_path).split()
+    if given == ["arcive"]:
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            run_without_java(*given)
+        error = caught.value.stderr
+    else:
+        out, error = run_without_java(*given)
+        assert out == "status 2\n"
+    assert message.format(here=tmp_path) in error
+
+
+@pytest.mark.spark
+def test_lag_needs_no_jvm(local_cluster: LocalCluster, tmp_path: Path) -> None:
+    with Producer("P", name_server=local_cluster.name_server) as producer:
+        for number in range(10):
+            producer.send(Message("LagT", str(number).encode()))
+    with PullConsumer("lagging", name_server=local_cluster.name_server) as consumer:
+        consumer.commit(consumer.queues("LagT")[0], 0)
+    out, error = run_without_java(
+        "lag", "-n", local_cluster.name_server, "--groups", "lagging", "--samples", "1", "--quiet",
+        "--html", str(tmp_path / "lag.html"),
+    )  # fmt: skip
+    assert (error, out.splitlines()[-1]) == ("", "status 0")
+    assert "lagging" in out and "max lag" in out
+    assert "Consumer lag" in (tmp_path / "lag.html").read_text()
+
+
+@pytest.mark.spark
+def test_percentiles_of_the_lag_are_nearest_ranks() -> None:
+    from triomq.spark.jobs.lag import summarize
+
+    rows = [(1000 * at, "G", "T", "b", queue, 3 + queue, 10 * at + queue) for at in range(100) for queue in (0, 1)]
+    first, second = summarize(rows, 60)
+    assert (first["windowMs"], first["maxLag"], first["max"]) == (0, 7, 591)
+    assert (first["p50"], first["p90"], first["p99"]) == (291, 531, 590)
+    assert (second["windowMs"], second["max"], second["p50"]) == (60_000, 991, 791)
 
 
 @pytest.mark.spark
