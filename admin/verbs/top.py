@@ -1,6 +1,7 @@
 """top: brokers, the busiest topics and the groups that are furthest behind, drawn again each second.
 
-The rates of topics come from the offsets of two pictures, so the first picture has none; --once waits for a second one.
+What is sent to a topic is the difference of its ends in two pictures, so the first picture has none; --once waits for a
+second one. What is read is counted by the brokers, over the last minute: groups store their offsets in jumps.
 """
 
 from __future__ import annotations
@@ -91,11 +92,11 @@ def _measured(run: Run, rates: Rates, earlier: dict[str, int]) -> tuple[Items, I
 
 
 def _totals(run: Run, masters: dict[str, str], read: Progress) -> Totals:
-    consumed: dict[str, int] = {}
-    for rows in read.values():
-        for (topic, _, _), row in rows.items():
-            consumed[topic] = consumed.get(topic, 0) + int(row["consumerOffset"])
-    return topic_totals(run, list(masters.values()), consumed)
+    readers: dict[str, set[str]] = {}
+    for group, rows in read.items():
+        for topic, _, _ in rows:
+            readers.setdefault(topic, set()).add(group)
+    return topic_totals(run, list(masters.values()), readers)
 
 
 # -- on the screen -----------------------------------------------------------------------------------------------------

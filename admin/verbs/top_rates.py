@@ -1,4 +1,5 @@
-"""The rates of topics, from the offsets of one picture of `top` and the next, and small graphs of them.
+"""The rates of topics, from the ends of one picture of `top` and the next and from the brokers' counters, and small
+graphs of them.
 
 `Rates` owns the totals of the last picture and the last rates of each topic; topics that are gone are forgotten.
 """
@@ -10,6 +11,7 @@ from math import ceil
 from time import monotonic
 
 from triomq.admin.cluster_view import attempt
+from triomq.admin.commands.rates import rates_of
 from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX, all_topics, queue_items
 
 TYPE_CHECKING = False
@@ -19,16 +21,18 @@ if TYPE_CHECKING:
 
     from triomq.admin.run import Run
 
-    # topic -> (messages that queues hold, the sum of their next offsets, the sum of the offsets of all groups)
-    Totals = dict[str, tuple[int, int, int]]
+    # topic -> (messages that queues hold, the sum of their next offsets, messages that groups read a second)
+    Totals = dict[str, tuple[int, int, float]]
 
 MAX_TOPICS = 500  # each costs a request to each master in each picture
+MAX_READERS = 20  # of a topic; each costs such a request, too
 HISTORY = 30
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 
 
-def topic_totals(run: Run, masters: list[str], consumed: dict[str, int]) -> Totals:
-    """Ask the masters about the first MAX_TOPICS topics by name; retries and dead letters are left out."""
+def topic_totals(run: Run, masters: list[str], readers: dict[str, set[str]]) -> Totals:
+    """Ask the masters about the first MAX_TOPICS topics by name, and of each for at most MAX_READERS of its groups;
+    retries and dead letters are left out. `readers` are the groups of each topic."""
     names = sorted([name for name in all_topics(run.session) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))])
     totals = {}
     for name in names[:MAX_TOPICS]:
@@ -38,7 +42,9 @@ def topic_totals(run: Run, masters: list[str], consumed: dict[str, int]) -> Tota
             for _, offsets in queue_items(body.get("offsetTable", {})):
                 held += max(0, offsets["maxOffset"] - offsets["minOffset"])
                 end += offsets["maxOffset"]
-        totals[name] = (held, end, consumed.get(name, 0))
+        groups = sorted(readers.get(name, ()))[:MAX_READERS]
+        out = sum([rates_of(run, masters, "GROUP_GET_NUMS", f"{name}@{group}")[0] for group in groups])
+        totals[name] = (held, end, out)
     return totals
 
 
@@ -53,15 +59,14 @@ class Rates:
         now = monotonic()
         seconds = now - self._taken
         items: list[dict[str, Any]] = []
-        for name, (held, end, consumed) in totals.items():
-            rates: tuple[float | None, float | None] = (None, None)
+        for name, (held, end, out) in totals.items():
+            rate: float | None = None
             if name in self._earlier and seconds > 0:
-                _, end_before, consumed_before = self._earlier[name]
-                # A topic that was deleted and made again, or a group that was moved back, has no rate below 0.
-                per_second = [max(0, end - end_before) / seconds, max(0, consumed - consumed_before) / seconds]
-                rates = (round(per_second[0], 1), round(per_second[1], 1))
-                self._history.setdefault(name, deque(maxlen=HISTORY)).append(per_second[0])
-            items.append({"kind": "topic", "name": name, "inTps": rates[0], "outTps": rates[1], "messages": held})
+                # A topic that was deleted and made again has no rate below 0.
+                per_second = max(0, end - self._earlier[name][1]) / seconds
+                rate = round(per_second, 1)
+                self._history.setdefault(name, deque(maxlen=HISTORY)).append(per_second)
+            items.append({"kind": "topic", "name": name, "inTps": rate, "outTps": round(out, 1), "messages": held})
         self._earlier = totals
         self._taken = now
         self._history = {name: rates for name, rates in self._history.items() if name in totals}

@@ -39,7 +39,10 @@ class Busy(FakeCluster):
     def _bodies(self) -> dict[int, Any]:
         ends = {"minOffset": 0, "maxOffset": self.end, "lastUpdateTimestamp": 1}
         row = {"brokerOffset": self.end, "consumerOffset": self.read, "lastTimestamp": 1}
-        return {**super()._bodies(), 202: {"offsetTable": by_queue(ends)}, 208: {"offsetTable": by_queue(row)}}
+        part = {"sum": 60, "tps": 17.1, "avgpt": 1.0}
+        counted = {"statsMinute": part, "statsHour": part, "statsDay": part}
+        offsets = {202: {"offsetTable": by_queue(ends)}, 208: {"offsetTable": by_queue(row)}}
+        return {**super()._bodies(), **offsets, 315: counted}
 
 
 @pytest.fixture
@@ -78,12 +81,12 @@ def test_once_measures_for_an_interval_and_shows_brokers_topics_and_groups(
     assert pauses.waited == [1.0]
     assert (broker["kind"], broker["name"], broker["responds"], broker["diskPercent"]) == ("broker", "b", True, 10.0)
     assert broker["writeP99Ms"] is None  # it counts no writes
-    assert topic == {"kind": "topic", "name": "T", "inTps": 4.0, "outTps": 1.0, "messages": 18}
+    assert topic == {"kind": "topic", "name": "T", "inTps": 4.0, "outTps": 17.1, "messages": 18}
     assert (group["kind"], group["name"], group["backlog"], group["grew"]) == ("group", "G", 12, 6)
     assert main(["top", "--once", "-n", cluster.address]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("BROKER  ID  ADDRESS")
-    assert "\nTOPIC  IN/S  OUT/S  MESSAGES\nT      4.00   1.00        26\n" in printed
+    assert "\nTOPIC  IN/S  OUT/S  MESSAGES\nT      4.00  17.10        26\n" in printed
     assert "\x1b" not in printed
 
 
@@ -118,7 +121,9 @@ def test_each_picture_shows_what_changed_since_the_last(
     items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [item["grew"] for item in items if item["kind"] == "group"] == [None, 6, 6]
     assert [item["inTps"] for item in items if item["kind"] == "topic"] == [None, 4.0, 4.0]
-    assert [item["outTps"] for item in items if item["kind"] == "topic"] == [None, 1.0, 1.0]
+    assert [item["outTps"] for item in items if item["kind"] == "topic"] == [17.1, 17.1, 17.1], "as the broker counts"
+    keys = {fields["statsKey"] for code, fields, _ in cluster.requests if code == 315}
+    assert keys == {"T@G"}
     assert pauses.waited == [0.5, 0.5, 0.5]
 
 
@@ -214,13 +219,13 @@ def test_the_busiest_topic_is_first_and_one_that_begins_anew_has_no_rate_below_0
     rates = Rates()
     now = iter([0.0, 2.0, 3.0])
     monkeypatch.setattr(top_rates, "monotonic", lambda: next(now))
-    first = rates.items({"idle": (9, 9, 0), "busy": (1, 100, 100), "gone": (1, 1, 1)})
+    first = rates.items({"idle": (9, 9, 0), "busy": (1, 100, 0), "gone": (1, 1, 0)})
     assert [(item["name"], item["inTps"]) for item in first] == [("idle", None), ("busy", None), ("gone", None)]
-    second = rates.items({"idle": (9, 9, 0), "busy": (1, 110, 104), "new": (1, 1, 0)})
+    second = rates.items({"idle": (9, 9, 0), "busy": (1, 110, 2), "new": (1, 1, 0)})
     assert [(item["name"], item["inTps"], item["outTps"]) for item in second] == [
         ("busy", 5.0, 2.0),
         ("idle", 0.0, 0.0),
-        ("new", None, None),
+        ("new", None, 0.0),
     ]
     third = rates.items({"busy": (0, 0, 0)})
     assert (third[0]["inTps"], third[0]["outTps"]) == (0.0, 0.0)
