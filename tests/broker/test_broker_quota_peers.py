@@ -125,6 +125,18 @@ def test_a_connection_counts_once_for_each_account_and_gives_back_all_of_its_pla
     assert (len(quotas._connections), quotas._connections._numbers) == (0, {})
 
 
+@pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
+def test_the_topics_of_a_group_that_exists_count_for_nobody(prefix: str) -> None:
+    quotas = quotas_with(quota_per_account="topicsPerHour=1")
+    quotas._knows_group = lambda group: group == "G"
+    assert passes(quotas, account="alice")
+    for _ in range(3):
+        quotas.topic_made(f"{prefix}G")
+    quotas.topic_made(f"{prefix}unknown")
+    with pytest.raises(QuotaExceeded, match="new topics an hour"):
+        quotas.topic_made(f"{prefix}unknown")
+
+
 def test_the_longest_wait_is_named() -> None:
     quotas = quotas_with(quota_per_group="bytesIn=1", quota_per_address="bytesIn=10")
     assert passes(quotas)
