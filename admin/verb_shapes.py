@@ -17,7 +17,14 @@ CONTEXT = {
     "caFile": "string?",
 }
 
-DEAD = {**MESSAGE, "tries": "integer", "reason": "string?", "originTopic": "string?", "originMsgId": "string?"}
+DEAD = {
+    **MESSAGE,
+    "tries": "integer",
+    "reason": "string?",
+    "originTopic": "string?",
+    "originMsgId": "string?",
+    "resentAs": "string?",
+}
 MOVED = {"group": "string", **QUEUE, "before": "integer?", "offset": "integer"}
 SETTING = {"brokerName": "string", "key": "string", "value": "string"}
 CHECK = {

@@ -69,6 +69,7 @@ VERBS: tuple[VerbRow, ...] = (
     ("dlq resend", "GROUP", "Send dead letters to the members of their group again", (
         ("id", "i", "ID...", "the message with this id, of the dead letter or of its original"),
         ("all", "", "", "every message"),
+        ("again", "", "", "also those that were resent before"),
     ), "yes"),
     ("dlq export", "GROUP", "Write the dead letters of a group as JSON lines", (), ""),
     ("config get", "[KEY...]", "Show settings of brokers", (_BROKERS,), ""),

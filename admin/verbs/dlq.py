@@ -8,29 +8,23 @@ from triomq.admin.message_format import body_text
 from triomq.admin.messages import BATCH, FOUND, Queue, message_item, pull
 from triomq.admin.output import printable
 from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX, all_topics
+from triomq.admin.session import Refused
 from triomq.admin.verbs.send import CachingSender
+from triomq.protocol import dead_letters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from triomq.admin.run import Run
     from triomq.protocol.message import MessageExt
 
-# What only the stored copy in the dead letter topic has, or what the broker and the sender set again.
-DROPPED = {
-    "DELAY",
-    "REAL_TOPIC",
-    "REAL_QID",
-    "MIN_OFFSET",
-    "MAX_OFFSET",
-    "UNIQ_KEY",
-    "WAIT",
-    "CLUSTER",
-    "RECONSUME_TIME",
-    "DEAD_LETTER_REASON",
-    "DEAD_LETTER_TRIES",
-}
+RESENT_BEFORE = "RESENT_BEFORE"
+"""The status of a letter that is not sent, since it was."""
+MOST_COPIES = 32
+"""A copy that failed and is retried is there for each try."""
+QUERY_NOT_FOUND = 22
 
 
 def dlq_list(run: Run) -> None:
@@ -51,71 +45,122 @@ def dlq_show(run: Run) -> None:
         "originTopic": "TOPIC",
         "storeTime": "GIVEN UP",
         "tries": "TRIES",
+        "resent": "RESENT",
         "reason": "REASON",
         "keys": "KEYS",
         "shown": "BODY",
     }
     items = []
-    for message in _dead(run, run.number("count", 20)):
-        item = _item(message)
-        shown = {"reason": printable(str(item["reason"] or ""))[:60], "shown": printable(body_text(message))[:60]}
+    for message, address in _dead(run, run.number("count", 20)):
+        item = _item(run, message, address)
+        shown = {
+            "reason": printable(str(item["reason"] or ""))[:60],
+            "shown": printable(body_text(message))[:60],
+            "resent": "yes" if item["resentAs"] else "",
+        }
         items.append({**item, "wholeReason": item["reason"], **shown})
     if run.out.is_text:
         run.out.table(columns, items)
         return
     for item in items:
         item["reason"] = item.pop("wholeReason")
-        run.out.item(**{name: value for name, value in item.items() if name != "shown"})
+        run.out.item(**{name: value for name, value in item.items() if name not in ("shown", "resent")})
 
 
 def dlq_export(run: Run) -> None:
     import json
 
-    for message in _dead(run, 2**62):
-        item = _item(message)
+    for message, address in _dead(run, 2**62):
+        item = _item(run, message, address)
         run.out.line(json.dumps(item, ensure_ascii=False))
         run.out.item(**item)
 
 
-def _item(message: MessageExt) -> dict[str, object]:
-    tries = message.properties.get("DEAD_LETTER_TRIES", "")
+def _item(run: Run, message: MessageExt, address: str) -> dict[str, object]:
+    copy = _copy(run, message, address)
     return {
         **message_item(message),
-        # A letter that was given up early counts as one that was tried as often as its group allows.
-        "tries": int(tries) if tries.isdecimal() else message.reconsume_times,
-        "reason": message.properties.get("DEAD_LETTER_REASON"),
+        "tries": dead_letters.tries_of(message.properties, message.reconsume_times),
+        "reason": message.properties.get(dead_letters.REASON),
         "originTopic": message.properties.get("RETRY_TOPIC"),
         "originMsgId": message.properties.get("ORIGIN_MESSAGE_ID"),
+        "resentAs": copy.offset_msg_id if copy is not None else None,
     }
+
+
+def _copy(run: Run, letter: MessageExt, address: str) -> MessageExt | None:
+    """Return the message as which the broker at this address has resent a dead letter; None if it was not resent."""
+    from triomq.protocol.record import iterate_records
+
+    group = letter.topic.removeprefix(DLQ_PREFIX)
+    fields = {
+        "topic": RETRY_PREFIX + group,
+        "key": letter.offset_msg_id,
+        "maxNum": MOST_COPIES,
+        "beginTimestamp": 0,
+        "endTimestamp": 2**63 - 1,
+        "_UNIQUE_KEY_QUERY": "true",
+    }
+    try:
+        response = run.session.call(address, 12, fields)
+    except Refused as error:
+        if error.code == QUERY_NOT_FOUND:
+            return None
+        raise
+    for message in iterate_records(response.body):
+        if dead_letters.is_copy(message.topic, message.properties, group, letter.offset_msg_id):
+            message.broker_name = letter.broker_name
+            return message
+    return None
 
 
 def dlq_resend(run: Run) -> None:
     """Send into the retry topic of the group: its members alone receive the message, as one of its first topic."""
     if not run.has("all") and not run.has("id"):
         raise UsageError("give --id ID, or --all for every message")
-    group = run.get("GROUP")
     wanted = set(run.every("id"))
     sender = CachingSender(run, "TOOLS_PRODUCER")
     items = []
-    for message in _dead(run, 2**62):
-        origin = message.properties.get("ORIGIN_MESSAGE_ID") or ""
-        if wanted and not wanted & {message.msg_id, message.offset_msg_id, origin}:
+    for message, address in _dead(run, 2**62):
+        names = {message.msg_id, message.offset_msg_id, message.properties.get("ORIGIN_MESSAGE_ID") or ""}
+        if wanted and not wanted & names:
             continue
-        wanted -= {message.msg_id, message.offset_msg_id, origin}
-        properties = {name: value for name, value in message.properties.items() if name not in DROPPED}
-        properties.setdefault("RETRY_TOPIC", message.topic)
-        result = sender.send(RETRY_PREFIX + group, bytes(message.body), properties, flag=message.flag)
-        items.append({"originMsgId": message.msg_id, **result.item()})
+        wanted -= names
+        try:
+            items.append({"originMsgId": message.msg_id, **_resent(run, sender, message, address)})
+        except (Refused, NotFound) as error:
+            run.failed(f"{message.msg_id}: {error}")
         if run.has("id") and not wanted:
             break
     for each in sorted(wanted):
-        run.failed(f"no dead letter of group {group!r} has the id {each!r}")
+        run.failed(f"no dead letter of group {run.get('GROUP')!r} has the id {each!r}")
     columns = {"originMsgId": "DEAD LETTER", "msgId": "SENT AS", "sendStatus": "STATUS", "brokerName": "BROKER"}
     run.out.table(columns, items)
 
 
-def _dead(run: Run, limit: int) -> Iterator[MessageExt]:
-    """Yield the dead letters of a group that exist now, oldest first, queue by queue."""
+def _resent(run: Run, sender: CachingSender, letter: MessageExt, address: str) -> dict[str, Any]:
+    """Send a dead letter at its own broker, which so has the mark, unless it was sent before."""
+    group = run.get("GROUP")
+    copy = None if run.has("again") else _copy(run, letter, address)
+    if copy is not None:
+        return {
+            "sendStatus": RESENT_BEFORE,
+            "msgId": copy.msg_id,
+            "offsetMsgId": copy.offset_msg_id,
+            "topic": copy.topic,
+            "brokerName": copy.broker_name,
+            "queueId": copy.queue_id,
+            "queueOffset": copy.queue_offset,
+        }
+    properties = dead_letters.copy_properties(letter.properties, group, letter.offset_msg_id)
+    broker_name = letter.broker_name or ""
+    body = bytes(letter.body)
+    return sender.send(RETRY_PREFIX + group, body, properties, broker_name=broker_name, flag=letter.flag).item()
+
+
+def _dead(run: Run, limit: int) -> Iterator[tuple[MessageExt, str]]:
+    """Yield the dead letters of a group that exist now, oldest first, queue by queue, and the address of their
+    broker."""
     group = run.get("GROUP")
     try:
         queues = topic_queues(run, DLQ_PREFIX + group)
@@ -132,4 +177,4 @@ def _dead(run: Run, limit: int) -> Iterator[MessageExt]:
             for message in messages:
                 if message.queue_offset < end and limit > 0:
                     limit -= 1
-                    yield message
+                    yield message, address

@@ -12,17 +12,17 @@ from triomq.client.core.log import get_logger
 from triomq.client.core.outgoing import SendRules
 from triomq.client.instance.client import Client
 from triomq.client.produce.sender import Sender
+from triomq.protocol import dead_letters, system_topics
 from triomq.protocol import property_names as names
-from triomq.protocol import system_topics
 from triomq.protocol.message import Message, MessageExt
 
 log = get_logger("triomq.client.consume")
 
 DEFAULT_MAX_RECONSUME_TIMES = 16
-DEAD_LETTER_REASON = "DEAD_LETTER_REASON"
+DEAD_LETTER_REASON = dead_letters.REASON
 """The property of a dead letter that says why it is one."""
 
-DEAD_LETTER_TRIES = "DEAD_LETTER_TRIES"
+DEAD_LETTER_TRIES = dead_letters.TRIES
 """The property of a dead letter that was given up early: how often it was delivered. Its reconsume times are above the
 limit of the group, or no broker would store it there."""
 MAX_REASON_LENGTH = 500

@@ -394,8 +394,32 @@ def test_dead_letters_are_listed_shown_exported_and_sent_again(capsys: Capture) 
     [retried] = items(["tail", "%RETRY%sad"], capsys)
     assert (retried["body"], retried["keys"], retried["properties"]["RETRY_TOPIC"]) == ("lost", "order-1", "Orders")
     assert main(["dlq", "resend", "sad", "--id", "nosuch", "--yes"]) == 6
-    assert len(items(["dlq", "resend", "sad", "--all", "--yes"], capsys)) == 2
+    both = items(["dlq", "resend", "sad", "--all", "--yes"], capsys)
+    assert [(item["sendStatus"], item["offsetMsgId"] == again["offsetMsgId"]) for item in both] == [
+        ("RESENT_BEFORE", True),
+        ("SEND_OK", False),
+    ]
     assert main(["dlq", "show", "happy"]) == 3
+
+
+def test_a_dead_letter_that_was_resent_is_marked_and_sent_again_only_on_demand(capsys: Capture) -> None:
+    for name in ("%DLQ%glum", "%RETRY%glum"):
+        assert main(["updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "1", "-w", "1"]) == 0
+    assert main(["updateSubGroup", "-c", "DefaultCluster", "-g", "glum"]) == 0
+    for body in ("one", "two"):
+        items(["send", "%DLQ%glum", body, "-k", "same-key"], capsys)
+    letters = items(["dlq", "show", "glum"], capsys)
+    assert [letter["resentAs"] for letter in letters] == [None, None]
+    [sent] = items(["dlq", "resend", "glum", "--id", letters[0]["msgId"], "--yes"], capsys)
+    assert (sent["sendStatus"], sent["msgId"]) == ("SEND_OK", letters[0]["offsetMsgId"])
+    assert [letter["resentAs"] for letter in items(["dlq", "show", "glum"], capsys)] == [sent["offsetMsgId"], None]
+    assert items(["dlq", "export", "glum"], capsys)[0]["resentAs"] == sent["offsetMsgId"]
+    for words in (["--all"], ["--id", letters[0]["offsetMsgId"]]):
+        items(["dlq", "resend", "glum", *words, "--yes"], capsys)
+    assert [each["body"] for each in items(["tail", "%RETRY%glum"], capsys)] == ["one", "two"]
+    [again] = items(["dlq", "resend", "glum", "--id", letters[0]["msgId"], "--again", "--yes"], capsys)
+    assert again["sendStatus"] == "SEND_OK"
+    assert len(items(["tail", "%RETRY%glum"], capsys)) == 3
 
 
 def test_dead_letters_show_their_reason_and_how_often_they_were_tried(
