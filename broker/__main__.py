@@ -10,8 +10,8 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.configuration_check import configuration_problems
 from triomq.broker.controller import BrokerController
+from triomq.broker.lifecycle.configuration_check import configuration_problems
 from triomq.broker.start_warnings import start_warnings
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.command_line import CommandLine, listing, parse_command_line, warn_of_ignored_words

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triomq.broker.config import BrokerSettings
-from triomq.broker.group.settings import GroupSettings
-from triomq.broker.quotas.defaults import default_allowances
-from triomq.broker.replication.ha_tls import HaTlsSettings
+from triomq.broker.settings.group import GroupSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
+from triomq.broker.settings.quotas import default_allowances
 from triomq.daemon.configuration import ConfigurationLayers
 from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.settings import SettingError, bind

@@ -21,7 +21,7 @@ import trio
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
-from triomq.broker.quotas.defaults import default_allowances
+from triomq.broker.settings.quotas import default_allowances
 from triomq.broker.start_warnings import delete_when_problem
 from triomq.daemon.atomic_file import write_atomically
 from triomq.daemon.configuration import check_namesrv_addresses, read_file, write_text

@@ -299,7 +299,7 @@ class BrokerController:
         if self._monitoring is not None:
             if self._monitoring.refusal is not None:
                 serving.closed_ports.append(self._monitoring.refusal)
-            from triomq.broker.assembly.watching import watch
+            from triomq.broker.figures.watching import watch
 
             tables = [work.table, work.fast_table]
             watch(self._monitoring, serving, work.server, work.memory, tables, background)

@@ -32,7 +32,7 @@ from triomq.protocol.command import RemotingCommand
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from triomq.broker.transaction_interfaces import CheckListener, TransactionStore
+    from triomq.broker.transactions.interfaces import CheckListener, TransactionStore
     from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.extensions")

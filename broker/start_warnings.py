@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.replication.ha_tls import HaTlsMode
+from triomq.broker.settings.ha_tls import HaTlsMode
 from triomq.remoting.tls import ENFORCING, TlsSettings
 
 

@@ -15,17 +15,17 @@ from sim import wrong
 from sim.plan import BROADCAST, DELAYED, FILTERED, GUEST, ORDERED, PLAIN, TRANSACTIONAL, Plan, Shape, plan_of
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.delay import DelayOffsets
-from triomq.broker.long_polling import LongPolling
 from triomq.broker.message_writer import MessageWriter
-from triomq.broker.nameserver_link import NameServerLink
+from triomq.broker.nameservers.link import NameServerLink
+from triomq.broker.pulls.long_polling import LongPolling
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
-from triomq.broker.transaction_ends import OPEN, HalfStates
-from triomq.broker.transactions import TransactionLog
+from triomq.broker.transactions.ends import OPEN, HalfStates
+from triomq.broker.transactions.transactions import TransactionLog
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.failed_messages import FailedMessages
 from triomq.client.consume.group_consumer import GroupConsumer

@@ -9,10 +9,10 @@ from typing import Any
 import trio
 
 from triomq.broker.delay import DelayOffsets
-from triomq.broker.long_polling import LongPolling
 from triomq.broker.message_writer import MessageWriter
-from triomq.broker.nameserver_link import NameServerLink
-from triomq.broker.transactions import TransactionLog
+from triomq.broker.nameservers.link import NameServerLink
+from triomq.broker.pulls.long_polling import LongPolling
+from triomq.broker.transactions.transactions import TransactionLog
 from triomq.client.consume.group_consumer import GroupConsumer
 from triomq.client.core.offsets import LocalOffsetFile
 from triomq.namesrv.routes import RouteTable

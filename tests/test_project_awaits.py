@@ -13,7 +13,13 @@ PAGE = ROOT / "docs" / "internals" / "awaits.md"
 ROOMS = ("broker", "daemon", "dashboard", "dledger", "monitoring", "namesrv", "remoting", "store")
 # Modules that run outside of a daemon: programs of one task, and what embeds a whole cluster.
 OUTSIDE = (
-    *("broker/embedded/", "broker/quickstart.py", "broker/both_daemons.py", "store/__main__.py", "store/selftest/"),
+    *(
+        "broker/embedded/",
+        "broker/lifecycle/quickstart.py",
+        "broker/lifecycle/both_daemons.py",
+        "store/__main__.py",
+        "store/selftest/",
+    ),
     *("dledger/__main__.py", "dledger/member/alone.py", "dledger/member/client.py", "dledger/member/watching.py"),
     "dledger/convert/",
 )

@@ -10,7 +10,7 @@ import pytest
 
 from triomq.broker.acl.spelling import ACCOUNT_KEYS
 from triomq.broker.config import BrokerSettings
-from triomq.broker.replication.ha_tls import HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.daemon.logs import BROKER_LOG_FILES
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.settings import bind, declarations

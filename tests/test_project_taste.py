@@ -41,8 +41,8 @@ ARROWS: dict[str, set[str]] = {
 MORE_ARROWS: dict[str, set[str]] = {
     "admin/diagnosis/dledger.py": {"dledger"},
     "admin/verbs/dledger.py": {"dledger"},  # what both tools show of a group
-    "broker/quickstart.py": {"client"},
-    "broker/both_daemons.py": {"namesrv"},
+    "broker/lifecycle/quickstart.py": {"client"},
+    "broker/lifecycle/both_daemons.py": {"namesrv"},
     "broker/embedded/local_cluster.py": {"namesrv"},
     "client/pytest_plugin.py": {"broker"},
     "store/__main__.py": {"dledger"},  # the same command looks at the store of a member

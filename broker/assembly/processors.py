@@ -10,10 +10,10 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.assembly.group_values import group_values
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
-from triomq.broker.group_values import group_values
 from triomq.broker.processors.acl import AclProcessor
 from triomq.broker.processors.client import ClientProcessor
 from triomq.broker.processors.consume_admin import ConsumeAdminProcessor

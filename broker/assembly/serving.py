@@ -15,22 +15,21 @@ import trio
 from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.acl.access_table import TOOLS_FILE
 from triomq.broker.acl.failed_signatures import FailedSignatures
-from triomq.broker.address_server import AddressServer
 from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
-from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.group.roles import GroupParts, GroupRoles
 from triomq.broker.message_writer import MessageWriter
-from triomq.broker.offset_moved import OffsetMovedEvents
+from triomq.broker.nameservers.address_server import AddressServer
+from triomq.broker.nameservers.registration import Registration
 from triomq.broker.processors.pull import PullProcessor
 from triomq.broker.processors.send import SendProcessor
-from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.protection import Protection
+from triomq.broker.pulls.offset_moved import OffsetMovedEvents
+from triomq.broker.pulls.selection import FilterChooser
 from triomq.broker.quotas.overrides import KEY as QUOTA_OVERRIDES
 from triomq.broker.quotas.quotas import Quotas
-from triomq.broker.registration import Registration
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.log_follower import LogFollower
@@ -41,8 +40,9 @@ from triomq.broker.replication.queue_ends import QueueEnds
 from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
 from triomq.broker.topic_deletion import TopicDeletion
-from triomq.broker.transaction_interfaces import TransactionStore
-from triomq.broker.transactions import TransactionLog
+from triomq.broker.transactions.interfaces import TransactionStore
+from triomq.broker.transactions.producer_checks import ProducerChecks, TransactionChecks
+from triomq.broker.transactions.transactions import TransactionLog
 from triomq.broker.undeliverable import Undeliverable
 from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.group.settings import GroupSettings
+from triomq.broker.settings.group import GroupSettings
 from triomq.dledger.ledger.data_directories import data_settings, member_directory, plain_settings
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog

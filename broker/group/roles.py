@@ -23,9 +23,9 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.group.log import GroupLog
-from triomq.broker.group.settings import GroupSettings
-from triomq.broker.registration import Registration
+from triomq.broker.nameservers.registration import Registration
 from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.settings.group import GroupSettings
 from triomq.dledger.member.group_member import Disk, GroupMember
 from triomq.dledger.member.peers import items_in
 from triomq.dledger.rules.actions import Role

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
-from triomq.broker.filters.selection import unknown_type
 from triomq.broker.filters.sql92 import (
     MAX_EXPRESSION_CHARACTERS,
     REMEMBERED_CHARACTERS,
@@ -19,6 +18,7 @@ from triomq.broker.filters.sql92 import (
     compile_steps,
 )
 from triomq.broker.processors.steps import OrderedRequests
+from triomq.broker.pulls.selection import unknown_type
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.producers import ProducerTable

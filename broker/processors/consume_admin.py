@@ -13,10 +13,10 @@ import structlog
 
 from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
-from triomq.broker.filters.message_filter import message_filter
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.stats_names import GROUP_GET_NUMS
 from triomq.broker.processors.steps import end_of_step
+from triomq.broker.pulls.message_filter import message_filter
 from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.filters import ConsumerFilter
 from triomq.broker.tables.metadata import Metadata

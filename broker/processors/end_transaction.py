@@ -12,8 +12,8 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.put_responses import COMMIT_CODES, NOT_SET, STORED, commit_remark, with_reason
-from triomq.broker.transaction_check import HalfMessage
-from triomq.broker.transaction_interfaces import TransactionStore
+from triomq.broker.transactions.check import HalfMessage
+from triomq.broker.transactions.interfaces import TransactionStore
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.codes import ResponseCode

@@ -16,13 +16,13 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.delayed_pulls import delay_pull
-from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.filters.sql92 import REMEMBERED_CHARACTERS
-from triomq.broker.long_polling import LongPolling, ParkedPull
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.steps import compile_first
+from triomq.broker.pulls.delayed_pulls import delay_pull
+from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
+from triomq.broker.pulls.selection import FilterChooser
 from triomq.broker.put_responses import FAQ
 from triomq.broker.quotas.quotas import Excess, Quotas
 from triomq.broker.tables.metadata import Metadata

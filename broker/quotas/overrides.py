@@ -21,8 +21,8 @@ from typing import Final
 import structlog
 import trio
 
-from triomq.broker.quotas import allowance as allowances
-from triomq.broker.quotas.allowance import ACCOUNT, ADDRESS, GROUP, QUOTAS, Allowance
+from triomq.broker.settings import allowance as allowances
+from triomq.broker.settings.allowance import ACCOUNT, ADDRESS, GROUP, QUOTAS, Allowance
 from triomq.broker.tables.table_file import TableFile
 from triomq.broker.tables.write_behind import Offload, WriteBehind
 from triomq.protocol.address import HostPort

@@ -27,7 +27,10 @@ from typing import Final
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import QuotaExceeded
 from triomq.broker.metrics.quota_refusals import QuotaRefusals
-from triomq.broker.quotas.allowance import (
+from triomq.broker.quotas.bucket import Bucket
+from triomq.broker.quotas.connections import CountedConnections
+from triomq.broker.quotas.overrides import MAX_NAME, UNNAMED, Overrides
+from triomq.broker.settings.allowance import (
     ACCOUNT,
     ADDRESS,
     BYTES_IN,
@@ -42,10 +45,7 @@ from triomq.broker.quotas.allowance import (
     TOPICS,
     Allowance,
 )
-from triomq.broker.quotas.bucket import Bucket
-from triomq.broker.quotas.connections import CountedConnections
-from triomq.broker.quotas.defaults import default_allowances
-from triomq.broker.quotas.overrides import MAX_NAME, UNNAMED, Overrides
+from triomq.broker.settings.quotas import default_allowances
 from triomq.protocol.address import HostPort
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand

@@ -13,14 +13,11 @@ A link has its place among those of the HA port before the handshake begins, and
 
 from __future__ import annotations
 
-import ssl
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 import trio
 
-from triomq.protocol.settings import SettingError, setting
+from triomq.broker.settings.ha_tls import HaTlsMode, HaTlsSettings
 from triomq.remoting import network
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates, names_of
 from triomq.remoting.handshake import HANDSHAKE_BYTE, HandshakeFailed, HandshakeLog, shake_hands
@@ -37,74 +34,6 @@ NO_TLS_HERE: Final = (
     "it begins with a TLS handshake, and tls.ha.mode is disabled here: set it to permissive or enforcing, or "
     "tls.ha.enable=false at the slave"
 )
-
-
-class HaTlsMode(Enum):
-    """What the HA port accepts. The names are the words of the configuration."""
-
-    disabled = "plain links only"
-    permissive = "both"
-    enforcing = "TLS only"
-
-
-class SlaveAuth(Enum):
-    """Whether a slave has to present a certificate."""
-
-    none = ssl.CERT_NONE
-    optional = ssl.CERT_OPTIONAL
-    require = ssl.CERT_REQUIRED
-
-
-@dataclass(frozen=True, slots=True)
-class HaTlsSettings:
-    """The tls.ha.* keys. All are TrioMQ's own."""
-
-    mode: HaTlsMode = setting(
-        "tls.ha.mode",
-        HaTlsMode.disabled,
-        meaning="what the HA port accepts: disabled (plain only), permissive or enforcing",
-    )
-    enable: bool | None = setting(
-        "tls.ha.enable", None, meaning="true: a slave connects to its master with TLS; empty = if tls.ha.mode=enforcing"
-    )
-    slave_auth: SlaveAuth = setting(
-        "tls.ha.need.client.auth",
-        SlaveAuth.none,
-        meaning="none, optional or require: a slave's certificate, checked against tls.server.trustCertPath",
-    )
-    slave_names: str = setting(
-        "tls.ha.slaveNames",
-        "",
-        meaning="names, separated by commas, one of which a slave's certificate must have as subjectAltName or common "
-        "name; requires a certificate. Empty = any name",
-    )
-    master_name: str = setting(
-        "tls.ha.masterName",
-        "",
-        meaning="name or address that the master's certificate must have; empty = the address connected to",
-    )
-
-    def check(self, tls: TlsSettings) -> None:
-        """Raise SettingError if the keys contradict each other."""
-        if tls.is_test_mode and (self.needs_certificate is not SlaveAuth.none):
-            raise SettingError(
-                "configuration",
-                "tls.ha.slaveNames" if self.slave_names else "tls.ha.need.client.auth",
-                "has no effect in test mode, which checks nobody; set tls.test.mode.enable=false",
-            )
-
-    @property
-    def needs_certificate(self) -> SlaveAuth:
-        return SlaveAuth.require if self.accepted_names else self.slave_auth
-
-    @property
-    def accepted_names(self) -> frozenset[str]:
-        return frozenset(name.strip().lower() for name in self.slave_names.split(",") if name.strip())
-
-    @property
-    def is_dialing_secure(self) -> bool:
-        """Return whether this broker, as a slave, uses TLS."""
-        return self.enable if self.enable is not None else self.mode is HaTlsMode.enforcing
 
 
 class HaTls:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["dev"]:
         # Of the broker's package, which clients do not import.
-        os.execv(sys.executable, [sys.executable, "-m", "triomq.broker.dev", *words[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", "triomq.broker.lifecycle.dev", *words[1:]])
     options = parser().parse_args(words)
     directory = Path(options.directory).resolve()
     if options.reload:

@@ -11,8 +11,8 @@ MODULES = {
     "mqnamesrv": ("triomq.namesrv", "-h"),
     "python -m triomq.store": ("triomq.store", "--help"),
     "mqhealth": ("triomq.daemon.health", "--help"),
-    "triomq dev": ("triomq.broker.dev", "--help"),
-    "bin/quickstart": ("triomq.broker.quickstart", "--help"),
+    "triomq dev": ("triomq.broker.lifecycle.dev", "--help"),
+    "bin/quickstart": ("triomq.broker.lifecycle.quickstart", "--help"),
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
-from triomq.broker.replication.ha_tls import HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.daemon import configuration as daemon_configuration
 from triomq.namesrv.config import NamesrvSettings, namesrv_defaults
 from triomq.protocol.settings import Declaration, SettingError, declarations, to_text

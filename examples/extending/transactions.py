@@ -12,8 +12,8 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.embedded import LocalCluster
 from triomq.broker.extensions import Extensions
 from triomq.broker.message_writer import PendingPut
-from triomq.broker.transaction_check import HalfMessage
-from triomq.broker.transaction_interfaces import CheckListener, TransactionStore
+from triomq.broker.transactions.check import HalfMessage
+from triomq.broker.transactions.interfaces import CheckListener, TransactionStore
 
 seen: list[str] = []
 looked = trio.Event()

@@ -18,7 +18,7 @@ from triomq.admin.table import ROWS as ADMIN_COMMANDS
 from triomq.admin.verb import Verb
 from triomq.admin.verb_table import VERBS as ADMIN_VERBS
 from triomq.broker.configuration import Configuration
-from triomq.broker.replication.ha_tls import HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.client.app.run import parser as application_parser
 from triomq.daemon.command_line import options_of
 from triomq.daemon.health import parser as health_parser

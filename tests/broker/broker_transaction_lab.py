@@ -11,8 +11,8 @@ from broker_fakes import FakeConnection
 from broker_store_lab import STORE_HOST, Lab, open_lab
 
 from triomq.broker.processors.end_transaction import EndTransactionProcessor
-from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
-from triomq.broker.transactions import TransactionLog
+from triomq.broker.transactions.producer_checks import ProducerChecks, TransactionChecks
+from triomq.broker.transactions.transactions import TransactionLog
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader

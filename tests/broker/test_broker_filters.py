@@ -7,7 +7,7 @@ from golden_data import golden_expectation, golden_store
 
 from triomq.broker.errors import TableFull
 from triomq.broker.filters.bloom import BloomFilter, has_bits, murmur3_64, set_bits
-from triomq.broker.filters.message_filter import RetrySqlFilter, TagFilter, message_filter
+from triomq.broker.pulls.message_filter import RetrySqlFilter, TagFilter, message_filter
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
 from triomq.daemon.reminder import MAX_KEYS, Reminder
 from triomq.protocol.java import string_hash

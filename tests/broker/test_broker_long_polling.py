@@ -14,8 +14,8 @@ from broker_fakes import FakeConnection
 from broker_store_lab import Lab, WallClock
 from broker_whole import pull_fields, whole_broker
 
-from triomq.broker.filters.message_filter import TagFilter
-from triomq.broker.long_polling import (
+from triomq.broker.processors.pull import MAX_WAIT_MS
+from triomq.broker.pulls.long_polling import (
     ANSWERING_SECONDS,
     EVICTED_AT_ONCE,
     EVICTED_SHARE,
@@ -28,7 +28,7 @@ from triomq.broker.long_polling import (
     LongPolling,
     ParkedPull,
 )
-from triomq.broker.processors.pull import MAX_WAIT_MS
+from triomq.broker.pulls.message_filter import TagFilter
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import HELD_BYTES, new_request
 from triomq.protocol.frame import encode_frame

@@ -13,10 +13,10 @@ from broker_fakes import FakeConnection
 from broker_metadata import metadata
 from broker_store_lab import Lab, open_lab
 
-from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.pull import PullProcessor
+from triomq.broker.pulls.selection import FilterChooser
 from triomq.broker.tables.groups import GroupTable
 from triomq.protocol import sys_flag
 from triomq.protocol.bodies.base import replace

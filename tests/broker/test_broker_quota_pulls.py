@@ -16,8 +16,8 @@ from broker_fakes import FakeConnection, MemoryFile
 from test_broker_pull import COMMIT, SUBSCRIPTION, SUSPEND, Pulls, open_pulls
 from trio.testing import MockClock
 
-from triomq.broker.delayed_pulls import DELAYED_A_SECOND
 from triomq.broker.errors import QuotaExceeded
+from triomq.broker.pulls.delayed_pulls import DELAYED_A_SECOND
 from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.quotas.quotas import Excess, Quotas
 from triomq.protocol.codes import ResponseCode

@@ -11,10 +11,10 @@ from broker_fakes import MemoryFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.broker.quotas import allowance
-from triomq.broker.quotas.allowance import ACCOUNT, GROUP, MAX_LIMIT, MAX_TEXT
 from triomq.broker.quotas.bucket import Bucket
 from triomq.broker.quotas.overrides import MAX_NAME, MAX_OVERRIDES, Overrides
+from triomq.broker.settings import allowance
+from triomq.broker.settings.allowance import ACCOUNT, GROUP, MAX_LIMIT, MAX_TEXT
 from triomq.broker.tables.stored_file import StoredFile
 from triomq.protocol.address import HostPort
 from triomq.protocol.settings import SettingError

@@ -16,10 +16,10 @@ from golden_data import golden_frames
 from registrations_read import compressed_registration
 from trio.testing import MockClock
 
-from triomq.broker.address_server import AddressServer
 from triomq.broker.configuration import Configuration
-from triomq.broker.nameserver_link import REST_SECONDS
-from triomq.broker.registration import Registration, split_addresses
+from triomq.broker.nameservers.address_server import AddressServer
+from triomq.broker.nameservers.link import REST_SECONDS
+from triomq.broker.nameservers.registration import Registration, split_addresses
 from triomq.broker.tables.built_in_topics import built_in_topics
 from triomq.broker.tables.topics import TopicTable
 from triomq.namesrv.config import NamesrvSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.replication.ha_tls import HaTlsMode, HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsMode, HaTlsSettings
 from triomq.broker.start_warnings import delete_when_problem, start_warnings
 
 

@@ -17,7 +17,7 @@ from broker_whole import WholeBroker, pull_fields, send_fields, whole_broker
 
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.controller import BrokerController
-from triomq.broker.registration import Registration
+from triomq.broker.nameservers.registration import Registration
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.offsets import OffsetTable

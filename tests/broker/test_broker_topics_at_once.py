@@ -15,7 +15,7 @@ from broker_whole import WholeBroker, send_fields, whole_broker
 from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.registration import Registration
+from triomq.broker.nameservers.registration import Registration
 from triomq.broker.tables.topics import TopicTable
 from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.config import NamesrvSettings

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.broker import transaction_check
-from triomq.broker.transaction_check import (
+from triomq.broker.transactions import check as transaction_check
+from triomq.broker.transactions.check import (
     CheckRules,
     CheckRun,
     HalfMessage,
@@ -18,7 +18,7 @@ from triomq.broker.transaction_check import (
     OpMessage,
     OpPull,
 )
-from triomq.broker.transaction_ends import DISCARDED, ENDED
+from triomq.broker.transactions.ends import DISCARDED, ENDED
 
 TIMEOUT_MS, CHECK_MAX, RESERVED_MS = 6_000, 3, 72 * 3_600_000
 NOW_MS = 1_700_000_000_000

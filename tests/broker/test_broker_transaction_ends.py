@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
-from triomq.broker.transaction_ends import (
+from triomq.broker.transactions.ends import (
     COMMITTED,
     DISCARDED,
     ENDED,
@@ -27,8 +27,8 @@ from triomq.broker.transaction_ends import (
     UNKNOWN,
     HalfStates,
 )
-from triomq.broker.transaction_records import op_to_store
-from triomq.broker.transactions import TransactionLog
+from triomq.broker.transactions.records import op_to_store
+from triomq.broker.transactions.transactions import TransactionLog
 from triomq.protocol.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Data

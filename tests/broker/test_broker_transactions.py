@@ -18,13 +18,13 @@ from triomq.broker.delay import DelayedDelivery, DelayOffsets
 from triomq.broker.message_writer import AwaitedPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import ResumeCheckProcessor
-from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.put_responses import UNSTORABLE
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
-from triomq.broker.transaction_check import HalfMessage, HalfRead
-from triomq.broker.transaction_records import UNDECIDED_FLAG
-from triomq.broker.transactions import TransactionLog
+from triomq.broker.transactions.check import HalfMessage, HalfRead
+from triomq.broker.transactions.producer_checks import ProducerChecks, TransactionChecks
+from triomq.broker.transactions.records import UNDECIDED_FLAG
+from triomq.broker.transactions.transactions import TransactionLog
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request

@@ -16,8 +16,8 @@ from broker_transaction_lab import COMMIT, ROLLBACK, Transactions
 from broker_whole import whole_broker
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
-from triomq.broker.producer_checks import TransactionChecks
-from triomq.broker.transaction_check import HalfMessage
+from triomq.broker.transactions.check import HalfMessage
+from triomq.broker.transactions.producer_checks import TransactionChecks
 from triomq.broker.undeliverable import Undeliverable
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.message import MessageExt

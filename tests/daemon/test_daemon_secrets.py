@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triomq.broker.config import BrokerSettings
-from triomq.broker.replication.ha_tls import HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.daemon.configuration import load_configuration
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import StartError

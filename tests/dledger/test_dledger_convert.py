@@ -10,7 +10,7 @@ import pytest
 from store_lab import MemberStore, open_member
 from store_support import WallClock, abandon, inline, message, small_settings
 
-from triomq.broker.transaction_records import replacement_in
+from triomq.broker.transactions.records import replacement_in
 from triomq.dledger.convert.conversion import Report, to_ledger, to_plain
 from triomq.dledger.convert.half_places import HalfPlaces
 from triomq.dledger.ledger.ledger import Ledger

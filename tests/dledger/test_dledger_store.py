@@ -11,8 +11,8 @@ from store_lab import open_member
 from store_support import WallClock, abandon, message, small_settings
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.long_polling import LongPolling, ParkedPull
 from triomq.broker.message_writer import MessageWriter, WatchedPut
+from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.protocol.command import new_request
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.record import BatchUnit

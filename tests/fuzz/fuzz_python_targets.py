@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from triomq.broker import delay, transaction_records
+from triomq.broker import delay
 from triomq.broker.acl import accounts, acl_file, addresses, spelling
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.delay import DelayOffsets
@@ -33,6 +33,7 @@ from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
+from triomq.broker.transactions import records as transaction_records
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies import fastjson_reader, fastjson_writer
 from triomq.protocol.errors import BodyError, RecordError

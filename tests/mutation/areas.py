@@ -70,7 +70,7 @@ AREAS = {
         ),
     ),
     "long polling": Area(
-        ("broker/long_polling.py", "broker/delayed_pulls.py", "broker/processors/pull.py"),
+        ("broker/pulls/long_polling.py", "broker/pulls/delayed_pulls.py", "broker/processors/pull.py"),
         ("tests/broker/test_broker_long_polling.py", "tests/broker/test_broker_pull.py", *WHOLE_BROKER),
     ),
     "rebalance": Area(
@@ -84,9 +84,9 @@ AREAS = {
     ),
     "transactions": Area(
         (
-            "broker/transactions.py",
-            "broker/producer_checks.py",
-            "broker/transaction_check.py",
+            "broker/transactions/transactions.py",
+            "broker/transactions/producer_checks.py",
+            "broker/transactions/check.py",
             "broker/processors/end_transaction.py",
         ),
         ("tests/broker/test_broker_transaction*.py", *WHOLE_BROKER),
@@ -96,7 +96,11 @@ AREAS = {
         ("tests/broker/test_broker_acl*.py", *WHOLE_BROKER),
     ),
     "registration": Area(
-        ("broker/registration.py", "broker/registration_request.py", "broker/nameserver_link.py"),
+        (
+            "broker/nameservers/registration.py",
+            "broker/nameservers/registration_request.py",
+            "broker/nameservers/link.py",
+        ),
         ("tests/broker/test_broker_registration.py", "tests/broker/test_broker_topics_at_once.py", *WHOLE_BROKER),
     ),
     "replication": Area(

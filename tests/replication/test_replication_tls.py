@@ -19,9 +19,10 @@ from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.frames import REPORT
-from triomq.broker.replication.ha_tls import HaTls, HaTlsMode, HaTlsSettings
+from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.log_follower import MASTER_REFUSED, LogFollower
 from triomq.broker.replication.log_server import LogServer
+from triomq.broker.settings.ha_tls import HaTlsMode, HaTlsSettings
 from triomq.broker.start_warnings import start_warnings
 from triomq.protocol.settings import SettingError, bind
 from triomq.remoting import network

@@ -17,8 +17,8 @@ from stored_records import encoded
 
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.conditions import MAX_NAMES, encode_conditions
-from triomq.broker.filters.message_filter import MAX_SORTED_CODES, SqlFilter, TagFilter, pack_tag_codes
 from triomq.broker.filters.sql92 import compile_expression
+from triomq.broker.pulls.message_filter import MAX_SORTED_CODES, SqlFilter, TagFilter, pack_tag_codes
 from triomq.broker.tables.filters import ConsumerFilter
 from triomq.protocol import sys_flag
 from triomq.protocol.java import string_hash

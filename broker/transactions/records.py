@@ -19,8 +19,8 @@ from typing import Final
 import structlog
 
 from triomq.broker.message_writer import tags_code
-from triomq.broker.transaction_check import HalfMessage, OpMessage
-from triomq.broker.transaction_ends import COMMITTED, DISCARDED, ENDED, ROLLED_BACK
+from triomq.broker.transactions.check import HalfMessage, OpMessage
+from triomq.broker.transactions.ends import COMMITTED, DISCARDED, ENDED, ROLLED_BACK
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag

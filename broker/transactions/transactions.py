@@ -35,9 +35,9 @@ from triomq.broker.put_responses import STORED, UNSTORABLE
 from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable, both_ways
-from triomq.broker.transaction_check import HalfMessage, HalfRead, OpMessage, OpPull
-from triomq.broker.transaction_ends import COMMITTED, DISCARDED, ENDED, OPEN, ROLLED_BACK, UNKNOWN, WINDOW, HalfStates
-from triomq.broker.transaction_records import (
+from triomq.broker.transactions.check import HalfMessage, HalfRead, OpMessage, OpPull
+from triomq.broker.transactions.ends import COMMITTED, DISCARDED, ENDED, OPEN, ROLLED_BACK, UNKNOWN, WINDOW, HalfStates
+from triomq.broker.transactions.records import (
     copy_of,
     half_message,
     number,

@@ -15,8 +15,9 @@ from triomq.broker.assembly.serving import literal
 from triomq.broker.assembly.tables import access_table
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
-from triomq.broker.replication.ha_tls import HaTls, HaTlsMode
+from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.slave_access import parse_networks
+from triomq.broker.settings.ha_tls import HaTlsMode
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
 from triomq.daemon.errors import StartError

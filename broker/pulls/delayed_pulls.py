@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from triomq.broker.long_polling import LongPolling, ParkedPull
+from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.remoting.connection import Connection

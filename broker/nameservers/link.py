@@ -30,13 +30,13 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
-from triomq.broker.registration_request import RegistrationRequests
+from triomq.broker.nameservers.registration_request import RegistrationRequests
 from triomq.daemon.reminder import Reminder
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.errors import ConnectionClosed, RemotingError
 
-log = structlog.get_logger("triomq.broker.registration")
+log = structlog.get_logger("triomq.broker.nameservers.registration")
 
 Send = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
 """Send a request to an address and return the response, within a number of seconds. Raises RemotingError. It uses the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triomq.broker.config import BrokerSettings
-from triomq.broker.quotas.allowance import ACCOUNT, ADDRESS, GROUP, Allowance, parse
+from triomq.broker.settings.allowance import ACCOUNT, ADDRESS, GROUP, Allowance, parse
 from triomq.protocol.settings import SettingError
 
 

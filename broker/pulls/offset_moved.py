@@ -15,7 +15,7 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import OFFSET_MOVED_EVENT
 from triomq.store.results import MessageToStore
 
-log = structlog.get_logger("triomq.broker.offset_moved")
+log = structlog.get_logger("triomq.broker.pulls.offset_moved")
 
 
 class OffsetMovedEvents:

@@ -19,9 +19,9 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.tables.producers import ProducerTable
-from triomq.broker.transaction_check import CheckRules, CheckRun, HalfMessage, Kind
-from triomq.broker.transaction_interfaces import CheckListener, TransactionStore
-from triomq.broker.transaction_records import number
+from triomq.broker.transactions.check import CheckRules, CheckRun, HalfMessage, Kind
+from triomq.broker.transactions.interfaces import CheckListener, TransactionStore
+from triomq.broker.transactions.records import number
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs

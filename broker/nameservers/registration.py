@@ -20,10 +20,10 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
-from triomq.broker.address_server import AddressServer
 from triomq.broker.configuration import Configuration
-from triomq.broker.nameserver_link import NameServerLink
-from triomq.broker.registration_request import RegistrationRequests
+from triomq.broker.nameservers.address_server import AddressServer
+from triomq.broker.nameservers.link import NameServerLink
+from triomq.broker.nameservers.registration_request import RegistrationRequests
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.topic_config import DataVersion
@@ -36,7 +36,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError
 from triomq.remoting.http_get import HttpFailed
 
-log = structlog.get_logger("triomq.broker.registration")
+log = structlog.get_logger("triomq.broker.nameservers.registration")
 
 UNREGISTER_SECONDS: Final = 3.0
 MAX_NAMESERVERS: Final = 64

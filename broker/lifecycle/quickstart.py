@@ -1,6 +1,6 @@
 """A NameServer and a broker in one process, a few messages sent and received, and then they serve (`bin/quickstart`).
 
-python -m triomq.broker.quickstart [--once] [--data DIR] [--namesrv-port N] [--listen-port N]
+python -m triomq.broker.lifecycle.quickstart [--once] [--data DIR] [--namesrv-port N] [--listen-port N]
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from triomq.broker.both_daemons import Both, port, run_both
+from triomq.broker.lifecycle.both_daemons import Both, port, run_both
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.produce.producer import Message, Producer
 

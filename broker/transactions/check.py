@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from triomq.broker.transaction_ends import ENDED, ENDS
+from triomq.broker.transactions.ends import ENDED, ENDS
 from triomq.protocol import property_names as names
 
 MAX_RUN_MS = 60_000

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from triomq.broker.both_daemons import Both, port, run_both
+from triomq.broker.lifecycle.both_daemons import Both, port, run_both
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from triomq.broker.message_writer import PendingPut
-from triomq.broker.transaction_check import CheckReads, HalfMessage
+from triomq.broker.transactions.check import CheckReads, HalfMessage
 
 
 class TransactionStore(CheckReads, Protocol):

@@ -44,7 +44,7 @@ from triomq.store.message_store import MessageStore
 from triomq.store.results import GetStatus, MessageFilter
 from triomq.store.watermark import Waiter
 
-log = structlog.get_logger("triomq.broker.long_polling")
+log = structlog.get_logger("triomq.broker.pulls.long_polling")
 
 SCAN_ENTRIES: Final = 4096
 """Entries examined for one parked pull at a time. If such a window holds no match, the client gets a response and pulls
