@@ -247,7 +247,11 @@ def measure_catch_up(side: Side, arguments: argparse.Namespace) -> Figures:
                 raise SystemExit(f"the empty member of {side.name} does not catch up")
             time.sleep(LOOK_SECONDS)
         taken = time.monotonic() - began
+        time.sleep(SETTLE_SECONDS)
+        after = run_load(arguments.load, port, WITH_CATCH_UP, arguments.seconds, BODY_BYTES)
         return {
+            "all_p99_ms": after["p99_ms"],
+            "all_msgs_per_s": after["msgs_per_s"],
             "quiet_p99_ms": quiet["p99_ms"],
             "p99_ms": during["p99_ms"],
             "ratio": during["p99_ms"] / quiet["p99_ms"],

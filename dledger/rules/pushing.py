@@ -115,7 +115,7 @@ class Pusher:
     # Sending.
 
     def wake_at(self) -> int:
-        if self._is_catching_up and self._outstanding < self._core.timing.max_outstanding:
+        if self._is_catching_up and self._outstanding < self._core.timing.catch_up_outstanding:
             return self._piece.next_at
         if self._outstanding:
             return NEVER
@@ -140,8 +140,10 @@ class Pusher:
     def _may_catch_up(self, now: int, *, is_busy: bool) -> bool:
         """Return whether this piece has room for another batch; begin the next one when its time has come."""
         piece = self._piece
+        timing = self._core.timing
+        if self._outstanding >= timing.catch_up_outstanding:
+            return False
         if now >= piece.next_at:
-            timing = self._core.timing
             size, pause = (timing.busy_piece_bytes, timing.busy_pause_ms) if is_busy else (timing.idle_piece_bytes, 1)
             piece.begin(self._next, self._core.log.end_index, size, now + pause)
         return piece.bytes_left > 0 or self._next < piece.end_at

@@ -45,11 +45,14 @@ class Timing:
     max_batch_bytes: int = 131_072
     busy_ms: int = 20
     """The leader is busy for so long after it has taken an append."""
-    busy_piece_bytes: int = 65_536
+    busy_piece_bytes: int = 32_768
     busy_pause_ms: int = 3
     idle_piece_bytes: int = 1_048_576
     """What a follower that catches up gets at a time: a piece in each pause of a busy leader, and one in each
     millisecond of an idle one."""
+    catch_up_outstanding: int = 16
+    """Unanswered pushes to a follower that catches up: enough for a network, and clients that begin to append do not
+    have to wait for more."""
     max_batch_entries: int = 1024
     max_immediate_rounds: int = 20
     """Vote rounds in a row without a wait, for peers that are about to raise their term."""

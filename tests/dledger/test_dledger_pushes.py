@@ -474,14 +474,20 @@ def test_a_batch_has_a_bound_in_bytes() -> None:
     assert [len(one.request.entries) for one in lab.pushes(PUSH_APPEND)] == [2, 1]
 
 
-def far_behind(entries: int = 200) -> Lab:
+def far_behind(entries: int = 200, outstanding: int = 256) -> Lab:
     """Return a leader of entries that n2 has, too, and that n1 lacks but for the first. Pieces are 4 entries while
     clients append and 20 otherwise, and a batch is one entry."""
     size = entry(100, 1).size
     piece, idle_piece = 4 * size, 20 * size
     lab = Lab(
         terms=(0,) * entries,
-        timing=Timing(max_batch_entries=1, max_behind=10, busy_piece_bytes=piece, idle_piece_bytes=idle_piece),
+        timing=Timing(
+            max_batch_entries=1,
+            max_behind=10,
+            busy_piece_bytes=piece,
+            idle_piece_bytes=idle_piece,
+            catch_up_outstanding=outstanding,
+        ),
     )
     lab.lead()
     lab.reply_push(lab.pushes(PUSH_COMPARE, "n2")[0], codes.SUCCESS, end=entries - 1)
@@ -527,6 +533,21 @@ def test_a_follower_that_is_far_behind_gets_larger_pieces_while_nobody_appends()
     before = sent_to(lab)
     lab.turn(after_ms=1)
     assert sent_to(lab) - before in (20, 21)
+
+
+def test_little_is_on_its_way_to_a_follower_that_is_far_behind() -> None:
+    """Clients that begin to append would wait while the follower takes what a leader without clients had sent."""
+    lab = far_behind(outstanding=6)
+    for _ in range(20):
+        lab.turn(after_ms=21)
+    assert sent_to(lab) == 6
+    assert lab.member.wake_at > lab.now + 21, "only an answer lets it continue"
+    last = lab.pushes(PUSH_APPEND)[-1].request.entries[-1].index
+    for one in lab.pushes(PUSH_APPEND)[:2]:
+        lab.reply_push(one, codes.SUCCESS, end=one.request.entries[-1].index)
+    lab.turn(after_ms=21)
+    assert sent_to(lab) == 6
+    assert lab.pushes(PUSH_APPEND)[-1].request.entries[-1].index == last + 2
 
 
 def test_entries_for_which_a_quorum_waits_are_sent_at_once() -> None:
