@@ -60,10 +60,11 @@ class Acting:
                 reason=refusal,
             )
             return self._failed(visit, 403, refusal)
+        long_fields = (action.long_field, action.list_field)
         missing = [
             name
             for name in action.fields
-            if name not in form or (name != action.long_field and len(form[name]) > MOST_CHARACTERS)
+            if name not in form or (name not in long_fields and len(form[name]) > MOST_CHARACTERS)
         ]
         if missing:
             return self._failed(visit, 400, f"{missing[0]} is missing, or too long")

@@ -85,9 +85,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`fields` are the names of its form's fields, of which `long_field` may be a text of many lines; `of` is the path
-    of the menu's entry that it belongs to. `warning` is part of the preview of what cannot be undone. Both functions
-    raise ActionRefused."""
+    """`fields` are the names of its form's fields, of which `long_field` may be a text of many lines, and `list_field`
+    one that each ticked box has: its values come as one text, separated by spaces. `of` is the path of the menu's
+    entry that it belongs to. `warning` is part of the preview of what cannot be undone. Both functions raise
+    ActionRefused."""
 
     path: str
     title: str
@@ -97,3 +98,4 @@ class Action:
     of: str = "/"
     warning: str = ""
     long_field: str = ""
+    list_field: str = ""

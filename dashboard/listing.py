@@ -9,20 +9,26 @@ from urllib.parse import parse_qsl
 
 ROWS: Final = 50
 MOST_FIELDS: Final = 32
+MOST_TICKED: Final = 64
+"""Boxes of one form."""
 MOST_CHARACTERS: Final = 512
 STEP_ROWS: Final = 32
 """How many rows of a long list one step looks at."""
 _T = TypeVar("_T")
 
 
-def fields_of(text: str, most_characters: int = MOST_CHARACTERS) -> dict[str, str]:
-    """Return the fields of a query or form; the last of one name counts. Too many, too long or wrong ones are left
-    out."""
+def fields_of(text: str, most_characters: int = MOST_CHARACTERS, list_field: str = "") -> dict[str, str]:
+    """Return the fields of a query or form; the last of one name counts. Those named `list_field` are one text, joined
+    by spaces. Too many, too long or wrong ones are left out."""
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS + (MOST_TICKED if list_field else 0))
     except ValueError:
         return {}
-    return {name: value for name, value in pairs if len(value) <= most_characters}
+    fields = {name: value for name, value in pairs if len(value) <= most_characters}
+    if list_field:
+        joined = " ".join([value for name, value in pairs if name == list_field])
+        fields[list_field] = joined if len(joined) <= most_characters else ""
+    return fields
 
 
 def number_of(query: dict[str, str], name: str, default: int, low: int, high: int) -> int:

@@ -3,6 +3,7 @@
 /static/...   the style sheet and the script
 /login        and POST /login, POST /logout, if the daemon has accounts or a one-time token
 /<view>       a page
+/<download>   a file, as an attachment
 POST /act/... an action (acting.py)
 /api/<view>   its data as JSON
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hmac
 import json
+import string
 from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -26,7 +28,7 @@ from triomq.dashboard.checks import host_judge, is_own_change
 from triomq.dashboard.listing import fields_of
 from triomq.dashboard.render import Renderer, language_of
 from triomq.dashboard.sessions import Accounts, Session, Sessions, Viewer
-from triomq.dashboard.views import Ask, Data, NotThere, Program, View
+from triomq.dashboard.views import Ask, Data, Download, NotThere, Program, View
 from triomq.dashboard.visit import Visit
 from triomq.monitoring.host_names import is_loopback
 from triomq.monitoring.http_server import GetContext, HttpServer, Request, Response, Rules, plain
@@ -56,6 +58,7 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "._-")
 _LANGUAGE_SECONDS: Final = 365 * 24 * 3600
 
 
@@ -86,6 +89,7 @@ class Site:
         self._cookie = f"triomq_{port}"
         self._views = {view.path: view for view in program.views}
         self._actions = {action.path: action for action in program.actions}
+        self._downloads = {download.path: download for download in program.downloads}
         self._accounts: Accounts | None = program.accounts or program.token
         self._sessions = Sessions(clock)
         self._renderer = Renderer(program)
@@ -110,6 +114,8 @@ class Site:
                 return _json(401, {"error": "log in first"})
             target = quote(request.path + ("?" + request.query if request.query else ""), safe="/")
             return _redirect(f"/login?next={target}")
+        if request.path in self._downloads:
+            return self._file(self._downloads[request.path], visit)
         view = self._views.get(request.path.removeprefix("/api") if is_api else request.path)
         status, text = (200, "") if view is not None else (404, "there is no such page")
         if view is not None and view.acts and (is_api or not visit.may_act):
@@ -131,6 +137,15 @@ class Site:
         chosen = language_of(request, query)[1]
         headers = [("Set-Cookie", self._set_language(visit.language))] if chosen else []
         return Response(200, _HTML, html.encode(errors="replace"), headers)
+
+    def _file(self, download: Download, visit: Visit) -> Response:
+        try:
+            file = download.make(Ask(fields_of(visit.request.query), visit.viewer))
+        except NotThere as error:
+            return self._failure(visit, 404, str(error))
+        name = "".join([character if character in _NAME_CHARACTERS else "_" for character in file.name])
+        headers = [("Content-Disposition", f'attachment; filename="{name}"')]
+        return Response(200, file.content_type, file.pieces, headers)
 
     def _failure(self, visit: Visit, status: int, text: str) -> Response:
         return Response(status, _HTML, self._renderer.failure(text, visit).encode(errors="replace"))
@@ -162,7 +177,7 @@ class Site:
         body = request.body.decode("utf-8", "replace")
         action = self._actions.get(request.path)
         if action is not None:
-            form = fields_of(body, MOST_TEXT_CHARACTERS)
+            form = fields_of(body, MOST_TEXT_CHARACTERS, action.list_field)
             is_read_only = self._program.is_read_only()
             return await self._acting.answer(action, form, self._visit(request), is_read_only=is_read_only)
         if self._accounts is None or request.path not in ("/login", "/logout"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,23 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """What a browser stores. Each piece of it ends a step; one may be empty."""
+
+    name: str
+    content_type: str
+    pieces: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file that a link leads to. `make` raises NotThere."""
+
+    path: str
+    make: Callable[[Ask], File]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """One daemon. `kind` is broker or NameServer, `name` what the operator calls it. Without accounts, `token` lets its
     holder act. `is_read_only` says whether nobody may, at any moment."""
@@ -66,3 +83,4 @@ class Program:
     actions: list[Action] = field(default_factory=list)
     token: OneTimeToken | None = None
     is_read_only: Callable[[], bool] = lambda: True
+    downloads: list[Download] = field(default_factory=list)

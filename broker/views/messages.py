@@ -6,20 +6,20 @@ delayed or half message belongs to the topic that it was sent to."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.record_border import topic_at
-from triomq.broker.views.bodies import line_of, shown_body
+from triomq.broker.views.bodies import line_of, plain_begin, shown_body
 from triomq.dashboard.listing import number_of
-from triomq.dashboard.views import Ask, Data, NotThere, Steps
+from triomq.dashboard.views import Ask, Data, File, NotThere, Steps
 from triomq.protocol import message_id, properties
 from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
-from triomq.protocol.errors import ProtocolError
+from triomq.protocol.errors import BodyError, ProtocolError
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.message import KEY_SEPARATOR
 from triomq.protocol.record import RecordFields, read_fields
@@ -29,9 +29,11 @@ MOST_MESSAGES: Final = 50
 MOST_QUEUES: Final = 1024
 MOST_FOUND_BY_KEY: Final = 64
 MOST_GROUPS: Final = 200
+MOST_FILE_BYTES: Final = 32 * 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
 _LINE_BYTES: Final = 160
 _STEP_QUEUES: Final = 32
-_FOREVER_MS: Final = (1 << 63) - 1
+FOREVER_MS: Final = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -94,7 +96,7 @@ class Messages:
         self._metadata = serving.tables.metadata
         self._reading = serving.store.reading
 
-    def _at(self, physical_offset: int, ask: Ask) -> Found | None:
+    def at(self, physical_offset: int, ask: Ask) -> Found | None:
         """Return the message that begins there, None if none does or the viewer may not see it."""
         data = self._reading.record_at(physical_offset) if physical_offset >= 0 else None
         topic = topic_at(self._reading, physical_offset, data) if data is not None else None
@@ -118,7 +120,7 @@ class Messages:
             raise NotThere(f"there is no topic {topic!r} that you may see")
         queue = number_of(query, "queue", -1, -1, (1 << 31) - 1)
         since_ms = time_of(query.get("time", ""))
-        offset = number_of(query, "offset", -1, -1, _FOREVER_MS) if queue >= 0 else -1
+        offset = number_of(query, "offset", -1, -1, FOREVER_MS) if queue >= 0 else -1
         rows: list[MessageRow] = []
         if topic and key:
             rows = yield from self._by_key(topic, key, ask)
@@ -145,8 +147,8 @@ class Messages:
 
     def _by_key(self, topic: str, key: str, ask: Ask) -> Generator[None, None, list[MessageRow]]:
         rows = []
-        for at in self._reading.offsets_by_key(topic, key, MOST_FOUND_BY_KEY, 0, _FOREVER_MS):
-            found = self._at(at, ask)
+        for at in self._reading.offsets_by_key(topic, key, MOST_FOUND_BY_KEY, 0, FOREVER_MS):
+            found = self.at(at, ask)
             # The index has hashes only, so other keys and other topics come along.
             if found is not None and found.has_key(key) and found.fields.topic == topic.encode():
                 rows.append(found.row())
@@ -180,7 +182,7 @@ class Messages:
                 break
             _, queue_id, at = heapq.heappop(heads)
             for begin, _, _ in reading.queue_entries(topic, queue_id, at, 1):
-                found = self._at(begin, ask)
+                found = self.at(begin, ask)
                 if found is not None:
                     rows.append(found.row())
             at += step
@@ -197,8 +199,8 @@ class Messages:
         topic = ask.query.get("topic", "").strip()
         found = self._of_place(wanted, ask)
         if found is None and topic and ask.may_read(topic):
-            for at in self._reading.offsets_by_key(topic, wanted, MOST_FOUND_BY_KEY, 0, _FOREVER_MS):
-                candidate = self._at(at, ask)
+            for at in self._reading.offsets_by_key(topic, wanted, MOST_FOUND_BY_KEY, 0, FOREVER_MS):
+                candidate = self.at(at, ask)
                 yield
                 is_it = candidate is not None and candidate.properties.get(names.UNIQ_KEY) == wanted
                 if candidate is not None and is_it and candidate.fields.topic == topic.encode():
@@ -225,12 +227,27 @@ class Messages:
             "groups_left_out": left_out,
         }
 
+    def body(self, ask: Ask) -> File:
+        """Make a file of the body of a message, decompressed, by the id that locates it."""
+        wanted = ask.query.get("id", "").strip()
+        found = self._of_place(wanted, ask)
+        if found is None:
+            raise NotThere(f"there is no message {wanted!r} that you may see")
+        body = found.body
+        try:
+            body, is_whole = plain_begin(body, found.fields.sys_flag, MOST_FILE_BYTES)
+        except BodyError:
+            is_whole = True  # what cannot be decompressed is stored as it is
+        if not is_whole:
+            raise NotThere(f"the body has more than {MOST_FILE_BYTES} bytes: only a consumer gets it")
+        return File(f"{found.id}.bin", "application/octet-stream", pieces_of(body))
+
     def _of_place(self, wanted: str, ask: Ask) -> Found | None:
         try:
             _, physical_offset = message_id.parse_offset_message_id(wanted)
         except ProtocolError:
             return None
-        found = self._at(physical_offset, ask)
+        found = self.at(physical_offset, ask)
         # an id of another broker has another host
         return found if found is not None and found.id == wanted.upper() else None
 
@@ -280,12 +297,18 @@ class Messages:
         dead = dlq_topic(group)
         if not key or self._metadata.topics.get(dead) is None:
             return False
-        for at in self._reading.offsets_by_key(dead, key, 1, 0, _FOREVER_MS):
+        for at in self._reading.offsets_by_key(dead, key, 1, 0, FOREVER_MS):
             data = self._reading.record_at(at)
             if data is not None and topic_at(self._reading, at, data) == dead:
                 fields = read_fields(data, 0, len(data))
                 return properties.parse_bytes(fields.properties).get(names.UNIQ_KEY) == key
         return False
+
+
+def pieces_of(data: bytes) -> Iterator[bytes]:
+    """Yield data in pieces that are a step each."""
+    for at in range(0, len(data), _PIECE_BYTES):
+        yield data[at : at + _PIECE_BYTES]
 
 
 def time_of(text: str) -> int | None:

@@ -59,6 +59,9 @@ def _program(
     from triomq.broker.views.clients import Clients
     from triomq.broker.views.group_actions import GroupActions
     from triomq.broker.views.groups import Groups
+    from triomq.broker.views.letter_actions import LetterActions
+    from triomq.broker.views.letter_files import LetterFiles
+    from triomq.broker.views.letters import Letters
     from triomq.broker.views.messages import Messages
     from triomq.broker.views.operator import Operator
     from triomq.broker.views.overview import Overview
@@ -67,13 +70,17 @@ def _program(
     from triomq.broker.views.topics import Topics
     from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.one_time_token import FILE_NAME, OneTimeToken
-    from triomq.dashboard.views import Program, View
+    from triomq.dashboard.views import Download, Program, View
 
     tables = serving.tables
     configuration = tables.configuration
     access = tables.access
     operator = Operator(table, tables.surroundings.turn, access, serving.host, tables.now_ms)
+    letters = Letters(serving)
+    letter_files = LetterFiles(letters)
     acting = (TopicActions(serving, operator), GroupActions(serving, operator), SendActions(serving, operator))
+    actions = [*(action for part in acting for action in part.actions())]
+    actions += LetterActions(serving, operator, letters).actions()
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
@@ -95,6 +102,7 @@ def _program(
             View("/messages", "Messages", "messages.html", messages.messages, refreshes=False),
             View("/message", "Message", "message.html", messages.message, of="/messages", refreshes=False),
             View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
+            View("/letters", "Dead letters of a group", "letters.html", letters.letters, of="/dead", refreshes=False),
             View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
             View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
             View("/broker", "Broker", "broker.html", overview.broker),
@@ -103,7 +111,12 @@ def _program(
         ],
         history,
         AclAccounts(access) if access is not None else None,
-        [action for part in acting for action in part.actions()],
+        actions,
         token,
         lambda: configuration.server.dashboard_read_only,
+        [
+            Download("/letters.jsonl", letter_files.json_lines),
+            Download("/letters.csv", letter_files.table),
+            Download("/body", messages.body),
+        ],
     )

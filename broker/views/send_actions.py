@@ -18,7 +18,7 @@ from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, check_not_system_to
 SEND: Final = "/act/send"
 PRODUCER_GROUP: Final = "TOOLS_DASHBOARD"
 _ANY_QUEUE: Final = -1
-_STORED: Final = (
+STORED: Final = (
     ResponseCode.SUCCESS,
     ResponseCode.FLUSH_DISK_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -94,7 +94,7 @@ class SendActions:
         fields, body = self._message(act)
         topic = fields["topic"]
         response = await self._operator.request(act.actor, RequestCode.SEND_MESSAGE, fields, body)
-        if response.code not in _STORED:
+        if response.code not in STORED:
             raise ActionRefused(response.remark or f"the broker refused this with code {response.code}")
         message_id = (response.ext_fields or {}).get("msgId", "")
         self._operator.note(

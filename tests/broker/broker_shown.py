@@ -52,22 +52,22 @@ class Browser:
         return await trio.to_thread.run_sync(self.fetch, path, form)
 
     def csrf(self) -> str:
-        return _hidden(self.fetch("/topics")[1], "csrf")
+        return hidden(self.fetch("/topics")[1], "csrf")
 
     async def preview(self, path: str, **fields: str) -> tuple[int, str]:
         """Post the form of an action as its page has it."""
         _, page = await self.get("/topics")
-        return await self.post(path, {"csrf": _hidden(page, "csrf"), **fields})
+        return await self.post(path, {"csrf": hidden(page, "csrf"), **fields})
 
     async def act(self, path: str, *, typed: str = "", **fields: str) -> tuple[int, str]:
         """Post the form of an action, and confirm its preview."""
         status, page = await self.preview(path, **fields)
         assert status == 200, page
-        more = {"csrf": _hidden(page, "csrf"), "preview": _hidden(page, "preview"), "typed": typed}
+        more = {"csrf": hidden(page, "csrf"), "preview": hidden(page, "preview"), "typed": typed}
         return await self.post(path, {**fields, **more})
 
 
-def _hidden(page: str, name: str) -> str:
+def hidden(page: str, name: str) -> str:
     found = re.search(rf'name="{name}" value="([^"]*)"', page)
     assert found is not None, page
     return found[1]
