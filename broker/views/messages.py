@@ -14,6 +14,7 @@ from typing import Final
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.record_border import topic_at
 from triomq.broker.views.bodies import line_of, plain_begin, shown_body
+from triomq.broker.views.search import Search
 from triomq.dashboard.listing import number_of
 from triomq.dashboard.views import Ask, Data, File, NotThere, Steps
 from triomq.protocol import message_id, properties
@@ -90,6 +91,19 @@ class Found:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a list begins: at an offset or a time (ms), or at the newest; in one queue or, with -1, in all."""
+
+    queue: int
+    offset: int
+    since_ms: int | None
+
+    @property
+    def step(self) -> int:
+        return 1 if self.offset >= 0 or self.since_ms is not None else -1
+
+
 class Messages:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
@@ -121,13 +135,17 @@ class Messages:
         queue = number_of(query, "queue", -1, -1, (1 << 31) - 1)
         since_ms = time_of(query.get("time", ""))
         offset = number_of(query, "offset", -1, -1, FOREVER_MS) if queue >= 0 else -1
+        search = Search(query)
         rows: list[MessageRow] = []
+        after = -1
         if topic and key:
-            rows = yield from self._by_key(topic, key, ask)
-        elif topic:
-            rows = yield from self._by_queue(topic, queue, offset, since_ms, ask)
+            rows = yield from self._by_key(topic, key, search, ask)
+        elif topic and not search.error:
+            rows, after = yield from self._by_queue(topic, Begin(queue, offset, since_ms), search, ask)
         newer = older = None
-        if topic and not key and queue >= 0 and rows:
+        if search.is_narrow:
+            newer = after if queue >= 0 and after >= 0 else None
+        elif topic and not key and queue >= 0 and rows:
             first = min(row.offset for row in rows)
             last = max(row.offset for row in rows)
             newer = last + 1 if last + 1 < self._reading.max_offset(topic, queue) else None
@@ -141,55 +159,72 @@ class Messages:
             "time": query.get("time", "").strip(),
             "is_time_wrong": bool(query.get("time", "").strip()) and since_ms is None,
             "key": key,
+            "search": {"tag": search.tag, "sql": search.sql, "text": search.text, "error": search.error},
+            "looked": search.looked if search.is_narrow else None,
+            "is_stopped": search.is_stopped,
+            "until_ms": search.until_ms,
             "newer": newer,
             "older": older,
         }
 
-    def _by_key(self, topic: str, key: str, ask: Ask) -> Generator[None, None, list[MessageRow]]:
+    def _by_key(self, topic: str, key: str, search: Search, ask: Ask) -> Generator[None, None, list[MessageRow]]:
         rows = []
         for at in self._reading.offsets_by_key(topic, key, MOST_FOUND_BY_KEY, 0, FOREVER_MS):
             found = self.at(at, ask)
             # The index has hashes only, so other keys and other topics come along.
-            if found is not None and found.has_key(key) and found.fields.topic == topic.encode():
+            is_it = found is not None and found.has_key(key) and found.fields.topic == topic.encode()
+            search.looked += is_it
+            if found is not None and is_it and search.wants(found):
                 rows.append(found.row())
             yield
         return rows
 
     def _by_queue(
-        self, topic: str, queue: int, offset: int, since_ms: int | None, ask: Ask
-    ) -> Generator[None, None, list[MessageRow]]:
-        """Return the newest messages, newest first, or those from an offset or a time on, oldest first."""
+        self, topic: str, begin: Begin, search: Search, ask: Ask
+    ) -> Generator[None, None, tuple[list[MessageRow], int]]:
+        """Return the newest messages, newest first, or those from an offset or a time on, oldest first; and the offset
+        of the next message of the queue that was looked at last, -1 if there is none or newest come first."""
         reading = self._reading
-        step = 1 if offset >= 0 or since_ms is not None else -1
-        queues = [queue] if queue >= 0 else sorted(reading.ends(topic))[:MOST_QUEUES]
+        step = begin.step
+        heads = yield from self._heads(topic, begin)
+        rows: list[MessageRow] = []
+        after = -1
+        while heads and len(rows) < MOST_MESSAGES and search.may_look(2 * MOST_MESSAGES):  # some may be gone
+            search.looked += 1
+            moment, queue_id, at = heapq.heappop(heads)
+            search.until_ms = step * moment
+            for physical_offset, _, _ in reading.queue_entries(topic, queue_id, at, 1):
+                found = self.at(physical_offset, ask)
+                if found is not None and search.wants(found):
+                    rows.append(found.row())
+            at += step
+            after = -1
+            if reading.min_offset(topic, queue_id) <= at < reading.max_offset(topic, queue_id):
+                heapq.heappush(heads, (step * reading.store_time_at(topic, queue_id, at), queue_id, at))
+                after = at if step > 0 else -1
+            yield
+        return rows, after
+
+    def _heads(self, topic: str, begin: Begin) -> Generator[None, None, list[tuple[int, int, int]]]:
+        """Return the first message to look at of each queue as a heap of store time (negative if the newest come
+        first), queue and offset."""
+        reading = self._reading
+        queues = [begin.queue] if begin.queue >= 0 else sorted(reading.ends(topic))[:MOST_QUEUES]
         heads: list[tuple[int, int, int]] = []
         for number, queue_id in enumerate(queues, 1):
             low = reading.min_offset(topic, queue_id)
             end = reading.max_offset(topic, queue_id)
             at = end - 1
-            if offset >= 0:
-                at = max(low, offset)
-            elif since_ms is not None:
-                at = reading.queue_offset_by_time(topic, queue_id, since_ms)
+            if begin.offset >= 0:
+                at = max(low, begin.offset)
+            elif begin.since_ms is not None:
+                at = reading.queue_offset_by_time(topic, queue_id, begin.since_ms)
             if low <= at < end:
-                heads.append((step * reading.store_time_at(topic, queue_id, at), queue_id, at))
+                heads.append((begin.step * reading.store_time_at(topic, queue_id, at), queue_id, at))
             if number % _STEP_QUEUES == 0:
                 yield
         heapq.heapify(heads)
-        rows: list[MessageRow] = []
-        for _ in range(2 * MOST_MESSAGES):  # some may be gone, or have a filler instead
-            if not heads or len(rows) == MOST_MESSAGES:
-                break
-            _, queue_id, at = heapq.heappop(heads)
-            for begin, _, _ in reading.queue_entries(topic, queue_id, at, 1):
-                found = self.at(begin, ask)
-                if found is not None:
-                    rows.append(found.row())
-            at += step
-            if reading.min_offset(topic, queue_id) <= at < reading.max_offset(topic, queue_id):
-                heapq.heappush(heads, (step * reading.store_time_at(topic, queue_id, at), queue_id, at))
-            yield
-        return rows
+        return heads
 
     # -- one message ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import trio
 from broker_shown import Shown, shown
 from broker_whole import WholeBroker, whole_broker
 
+from triomq.broker.views import search
 from triomq.broker.views.messages import MOST_FOUND_BY_KEY, MOST_MESSAGES, Messages, time_of
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
 from triomq.protocol import message_id
@@ -253,3 +255,57 @@ async def test_a_list_reads_one_record_in_a_step(tmp_path: Path) -> None:
 )
 def test_a_time_is_a_moment_in_utc_or_milliseconds(text: str, ms: int | None) -> None:
     assert time_of(text) == ms
+
+
+async def searched(broker: WholeBroker, **query: str) -> Data:
+    return await NO_LINE.run(pages(broker).messages(Ask({"topic": "T", **query})))
+
+
+async def test_messages_are_searched_by_tag_expression_and_text(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", queues=1)
+        for number in range(60):
+            texts = f"TAGS\x01{'ABC'[number % 3]}\x02price\x01{number}\x02UNIQ_KEY\x01U{number}\x02KEYS\x01k"
+            await broker.send("T", b"Order %d" % number, properties=texts)
+
+        async def begins(**query: str) -> list[str]:
+            return [row.begin.removeprefix("Order ") for row in (await searched(broker, **query))["rows"]]
+
+        assert await begins(tag="A", offset="50", queue="0") == ["51", "54", "57"]
+        assert await begins(tag="A || C", offset="56", queue="0") == ["56", "57", "59"]
+        assert await begins(sql="price > 57") == ["59", "58"]
+        assert await begins(sql="price < 6 AND TAGS = 'B'") == ["4", "1"]
+        assert await begins(text="oRDER 7") == ["7"]
+        assert await begins(text="order 5", tag="A") == ["57", "54", "51"]
+        assert await begins(text="\u8ba2\u5355") == []
+        assert await begins(key="k", sql="price = 3") == []  # not among the newest 64 of this key
+        assert await begins(key="k", sql="price = 30") == ["30"]
+        wrong = await searched(broker, sql="price >")
+        assert (wrong["rows"], bool(wrong["search"]["error"])) == ([], True)
+        found = await searched(broker, tag="A", offset="0", queue="0")
+        assert (found["looked"], found["is_stopped"], len(found["rows"]), found["older"]) == (60, False, 20, None)
+        assert (await searched(broker))["looked"] is None, "without a search nothing is said of it"
+
+
+async def test_a_search_is_bounded_and_says_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MOST_LOOKED", 10)
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", queues=1)
+        for number in range(25):
+            await broker.send("T", b"%d" % number, properties="")
+        query = {"text": "nowhere", "queue": "0", "offset": "0"}
+        first = await searched(broker, **query)
+        assert (first["is_stopped"], first["looked"], first["newer"]) == (True, 10, 10)
+        assert first["until_ms"] > 0
+        last = await searched(broker, **{**query, "offset": "20"})
+        assert (last["is_stopped"], last["looked"], last["newer"]) == (False, 5, None)
+        monkeypatch.setattr(search, "MOST_SECONDS", -1)
+        assert (await searched(broker, **query))["is_stopped"]
+
+
+async def test_a_compressed_body_is_searched_as_it_was(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", queues=1)
+        await broker.send("T", zlib.compress(b"a needle in the hay" * 100), sysFlag=1)
+        assert len((await searched(broker, text="needle"))["rows"]) == 1
+        assert (await searched(broker, text="thread"))["rows"] == []
