@@ -304,9 +304,11 @@ class BrokerController:
             tables = [work.table, work.fast_table]
             watch(self._monitoring, serving, work.server, work.memory, tables, background)
         if settings.dashboard_port:
+            from triomq.broker.figures.readiness import Readiness
             from triomq.broker.views.program import open_dashboard
 
-            self.dashboard = open_dashboard(serving, work.server, work.table, work.certificates, background)
+            checks = self._monitoring.checks if self._monitoring is not None else Readiness(serving).checks
+            self.dashboard = open_dashboard(serving, work.server, work.table, work.certificates, background, checks)
             if self.dashboard is None:
                 wanted = [("dashboardPort", settings.dashboard_address, settings.dashboard_port)]
                 reason = "; ".join(port_problems(wanted)) or "dashboardPort could not be opened at the start"

@@ -5,7 +5,7 @@
 /<view>       a page
 /<download>   a file, as an attachment
 POST /act/... an action (acting.py)
-/api/<view>   its data as JSON
+/api/<view>   its data as JSON; /api is the list of them
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Site:
         visit = self._visit(request)
         if request.path == "/login" and self._accounts is not None and visit.session is None:
             return self._login_page(request, 200)
-        is_api = request.path.startswith("/api/")
+        is_api = request.path == "/api" or request.path.startswith("/api/")
         if self._program.accounts is not None and visit.viewer is None:
             if is_api:
                 return _json(401, {"error": "log in first"})
@@ -116,6 +116,8 @@ class Site:
             return _redirect(f"/login?next={target}")
         if request.path in self._downloads:
             return self._file(self._downloads[request.path], visit)
+        if request.path == "/api":
+            return _json(200, self._index())
         view = self._views.get(request.path.removeprefix("/api") if is_api else request.path)
         status, text = (200, "") if view is not None else (404, "there is no such page")
         if view is not None and view.acts and (is_api or not visit.may_act):
@@ -137,6 +139,19 @@ class Site:
         chosen = language_of(request, query)[1]
         headers = [("Set-Cookie", self._set_language(visit.language))] if chosen else []
         return Response(200, _HTML, html.encode(errors="replace"), headers)
+
+    def _index(self) -> Data:
+        """Return what there is below /api, and the files."""
+        program = self._program
+        pages = [view for view in program.views if not view.acts]
+        return {
+            "kind": program.kind,
+            "name": program.name,
+            "version": program.version,
+            "pages": [{"path": "/api" + view.path, "title": view.title, "page": view.path} for view in pages],
+            "files": [{"path": download.path} for download in program.downloads],
+            "is_read_only": program.is_read_only(),
+        }
 
     def _file(self, download: Download, visit: Visit) -> Response:
         try:

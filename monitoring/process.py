@@ -71,6 +71,18 @@ def resident_bytes() -> int | None:
     return int(fields[_RESIDENT_FIELD]) * resource.getpagesize() if fields else None
 
 
+def anonymous_bytes() -> int | None:
+    """Return the resident memory that belongs to no file, or None where it cannot be known. Mapped files of the store
+    are in the resident memory as well, and go when others need room."""
+    try:
+        for line in (_PROC / "status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
 def open_descriptors() -> int | None:
     """Return the number of open descriptors, or None where it cannot be known."""
     directory = _PROC / "fd"

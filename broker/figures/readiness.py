@@ -22,6 +22,10 @@ class Readiness:
         """Return every check of a broker."""
         return [self.store, self.disk, self.registration, self.replication, self.sends, self.ports]
 
+    def checks(self) -> list[Check]:
+        """Return what every check finds now."""
+        return [check() for check in self.all()]
+
     def ports(self) -> Check:
         """The ports for operators are open."""
         closed = self._serving.closed_ports

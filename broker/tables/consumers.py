@@ -95,6 +95,10 @@ class ConsumerGroup:
                 return channel
         return None
 
+    def disagreement_at(self, now_ms: int) -> str:
+        """Return how members subscribe differently now, "" if they agree as far as heartbeats show."""
+        return self.disagreement if now_ms - self.disagreed_ms <= DISAGREEMENT_MS else ""
+
     def compare(self, client_id: str, wanted: list[SubscriptionData], now_ms: int) -> bool:
         """Compare a heartbeat, before it is applied, with what the member before it subscribed to. Return whether it
         shows a difference that was not known."""

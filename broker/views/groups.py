@@ -114,6 +114,7 @@ class Groups:
             "queues": queues,
             "queues_left_out": left_out,
             "members": self._members(group),
+            "disagreement": online.disagreement_at(self._serving.tables.now_ms()) if online is not None else "",
             "subscriptions": [
                 {"topic": one.topic, "expression": one.sub_string, "type": one.expression_type}
                 for one in (online.subscriptions.values() if online is not None else ())

@@ -20,6 +20,7 @@ from triomq.broker.views.operator import Operator
 from triomq.broker.views.send_actions import PRODUCER_GROUP, STORED
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result
 from triomq.dashboard.render import link_text
+from triomq.dashboard.views import View
 from triomq.protocol import dead_letters, properties, sys_flag
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, UNDELIVERABLE_TOPIC, dlq_topic, retry_topic
@@ -48,6 +49,10 @@ class LetterActions:
         self._operator = operator
         self._alone = trio.Lock()
         """Two operators do not look for the mark of one letter before either has sent it."""
+
+    def views(self) -> list[View]:
+        """Return the page with the boxes and buttons; everybody who may see letters sees it, without these."""
+        return [View("/letters", "Dead letters of a group", "letters.html", self._letters.letters, "/dead", False)]
 
     def actions(self) -> list[Action]:
         """Return what may be done."""

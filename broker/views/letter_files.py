@@ -14,7 +14,7 @@ from typing import Final
 from triomq.broker.views.bodies import plain_begin
 from triomq.broker.views.letters import Letters
 from triomq.broker.views.messages import Found
-from triomq.dashboard.views import Ask, Data, File, NotThere
+from triomq.dashboard.views import Ask, Data, Download, File, NotThere
 from triomq.protocol import dead_letters
 from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
@@ -53,6 +53,10 @@ Line = Callable[[Data], bytes]
 class LetterFiles:
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
+
+    def downloads(self) -> list[Download]:
+        """Return the files."""
+        return [Download("/letters.jsonl", self.json_lines), Download("/letters.csv", self.table)]
 
     def json_lines(self, ask: Ask) -> File:
         """Make a file with one letter a line. Names are those of `mqadmin dlq export`."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import trio
 
 from triomq.broker.assembly.serving import Serving
-from triomq.broker.figures.readiness import Readiness
 from triomq.broker.metrics import stats_names as names
 from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
-from triomq.monitoring.process import resident_bytes
+from triomq.monitoring.health import Check
+from triomq.monitoring.process import anonymous_bytes, resident_bytes
 from triomq.protocol.settings import declarations, to_text
 from triomq.protocol.system_topics import DLQ_PREFIX, TRANS_HALF_TOPIC, is_system_group
 from triomq.remoting.server import RemotingServer
@@ -21,19 +22,21 @@ _STEP_TOPICS = 64
 
 
 class Overview:
-    """`server` has the connections. `began` is when the broker was started, by a clock that only grows."""
+    """`server` has the connections. `began` is when the broker was started, by a clock that only grows. `checks` are
+    those of /health/ready."""
 
-    def __init__(self, serving: Serving, server: RemotingServer, began: float) -> None:
+    def __init__(
+        self, serving: Serving, server: RemotingServer, began: float, checks: Callable[[], list[Check]]
+    ) -> None:
         self._serving = serving
         self._server = server
         self._began = began
         self._topics = Topics(serving)
-        self._readiness = Readiness(serving)
+        self._checks = checks
 
     def checks(self) -> list[Data]:
         """Return the checks of /health/ready, each with its reason."""
-        found = [check() for check in self._readiness.all()]
-        return [{"name": check.name, "ok": check.is_ok, "detail": check.detail} for check in found]
+        return [{"name": check.name, "ok": check.is_ok, "detail": check.detail} for check in self._checks()]
 
     def overview(self, ask: Ask) -> Steps:
         """Make the overview."""
@@ -70,6 +73,7 @@ class Overview:
                 "delayed": self.delayed(),
                 "half_messages": self._half_messages(),
                 "memory_bytes": resident_bytes(),
+                "anonymous_bytes": anonymous_bytes(),
                 "uptime_seconds": round(time.monotonic() - self._began),
             },
             "busiest": [{"topic": topic, "rate": round(rate, 2)} for rate, topic in busiest[:10]],

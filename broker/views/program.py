@@ -19,7 +19,9 @@ from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
+    from triomq.broker.views.overview import Overview
     from triomq.dashboard.views import Program
+    from triomq.monitoring.health import Check
     from triomq.monitoring.http_server import HttpServer
 
 
@@ -29,8 +31,10 @@ def open_dashboard(
     table: ProcessorTable,
     certificates: ServerCertificates,
     background: trio.Nursery,
+    checks: Callable[[], list[Check]],
 ) -> Door | None:
-    """Open the port and begin the history; None if the port is taken. Actions are requests to `table`."""
+    """Open the port and begin the history; None if the port is taken. Actions are requests to `table`; `checks` are
+    those of /health/ready."""
     began = time.monotonic()  # with the broker; the pages are made for the first visitor
     settings = serving.tables.configuration.server
     stats = serving.tables.stats
@@ -44,18 +48,24 @@ def open_dashboard(
     )
 
     def load(port: int) -> Callable[[network.Listening], HttpServer]:
+        from triomq.broker.views.overview import Overview
         from triomq.dashboard.site import prepare
 
         get_context = certificates.context if settings.dashboard_tls else None
-        return prepare(_program(serving, server, table, history, began), settings, get_context, port)
+        return prepare(
+            _program(Overview(serving, server, began, checks), serving, server, table, history),
+            settings,
+            get_context,
+            port,
+        )
 
     return Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)
 
 
 def _program(
-    serving: Serving, server: RemotingServer, table: ProcessorTable, history: History, began: float
+    overview: Overview, serving: Serving, server: RemotingServer, table: ProcessorTable, history: History
 ) -> Program:
-    from triomq.broker.views.accounts import AclAccounts
+    from triomq.broker.views.accounts import AccountPages, AclAccounts
     from triomq.broker.views.clients import Clients
     from triomq.broker.views.group_actions import GroupActions
     from triomq.broker.views.groups import Groups
@@ -64,7 +74,6 @@ def _program(
     from triomq.broker.views.letters import Letters
     from triomq.broker.views.messages import Messages
     from triomq.broker.views.operator import Operator
-    from triomq.broker.views.overview import Overview
     from triomq.broker.views.send_actions import SendActions
     from triomq.broker.views.topic_actions import TopicActions
     from triomq.broker.views.topics import Topics
@@ -77,14 +86,15 @@ def _program(
     access = tables.access
     operator = Operator(table, tables.surroundings.turn, access, serving.host, tables.now_ms)
     letters = Letters(serving)
-    letter_files = LetterFiles(letters)
-    acting = (TopicActions(serving, operator), GroupActions(serving, operator), SendActions(serving, operator))
-    actions = [*(action for part in acting for action in part.actions())]
-    actions += LetterActions(serving, operator, letters).actions()
+    acting = (
+        TopicActions(serving, operator),
+        GroupActions(serving, operator),
+        SendActions(serving, operator),
+        LetterActions(serving, operator, letters),
+    )
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
-    overview = Overview(serving, server, began)
     topics = Topics(serving)
     groups = Groups(serving)
     messages = Messages(serving)
@@ -102,21 +112,17 @@ def _program(
             View("/messages", "Messages", "messages.html", messages.messages, refreshes=False),
             View("/message", "Message", "message.html", messages.message, of="/messages", refreshes=False),
             View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
-            View("/letters", "Dead letters of a group", "letters.html", letters.letters, of="/dead", refreshes=False),
             View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
             View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
             View("/broker", "Broker", "broker.html", overview.broker),
             View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
+            *(AccountPages(access).views() if access is not None else []),
             *[view for part in acting for view in part.views()],
         ],
         history,
         AclAccounts(access) if access is not None else None,
-        actions,
+        [action for part in acting for action in part.actions()],
         token,
         lambda: configuration.server.dashboard_read_only,
-        [
-            Download("/letters.jsonl", letter_files.json_lines),
-            Download("/letters.csv", letter_files.table),
-            Download("/body", messages.body),
-        ],
+        [*LetterFiles(letters).downloads(), Download("/body", messages.body)],
     )
