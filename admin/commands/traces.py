@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triomq.admin.commands.messages import messages_of_key
 from triomq.admin.java_text import date_time, hash_ordered, iso_time, string_hash
+from triomq.protocol.trace_records import records_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,20 +60,9 @@ def query_msg_trace_by_id(run: Run) -> None:
 
 
 def traces_of(message: MessageExt, msg_id: str) -> list[Trace]:
-    """Parse the records of one message in a body (TraceDataEncoder): fields end with \\x01, records with \\x02. Skip an
-    incomplete record: the body comes from a client.
-    """
+    """Return the records of one message in a message of the trace topic."""
     client = str(message.born_host).rpartition(":")[0].strip("[]")
-    found = []
-    for text in bytes(message.body).decode("utf-8", "replace").split("\x02"):
-        cells = text.split("\x01")
-        try:
-            if cells[0] == "Pub" and cells[5] == msg_id:
-                good = cells[13] if len(cells) >= 14 else cells[12]
-                found.append(Trace("Pub", cells[3], client, int(cells[1]), int(cells[10]), good == "true"))
-            elif cells[0] == "SubAfter" and cells[2] == msg_id:
-                moment, group = (int(cells[7]), cells[8]) if len(cells) >= 9 else (0, "null")
-                found.append(Trace("SubAfter", group, client, moment, int(cells[3]), cells[4] == "true"))
-        except (IndexError, ValueError):
-            continue
-    return found
+    return [
+        Trace(record.kind, record.group, client, record.time_ms, record.cost_ms, record.is_good)
+        for record in records_of(bytes(message.body), msg_id)
+    ]

@@ -14,8 +14,8 @@ import trio
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.processors.topic_admin import refuse_on_slave
 from triomq.broker.views.forms import broker_refusals
+from triomq.broker.views.found import Found
 from triomq.broker.views.letters import Letters
-from triomq.broker.views.messages import Found
 from triomq.broker.views.operator import Operator
 from triomq.broker.views.send_actions import PRODUCER_GROUP, STORED
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result

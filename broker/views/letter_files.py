@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from triomq.broker.views.bodies import plain_begin
+from triomq.broker.views.found import Found
 from triomq.broker.views.letters import Letters
-from triomq.broker.views.messages import Found
 from triomq.dashboard.views import Ask, Data, Download, File, NotThere
 from triomq.protocol import dead_letters
 from triomq.protocol import property_names as names

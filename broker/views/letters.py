@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from triomq.broker.assembly.serving import Serving
-from triomq.broker.views.messages import FOREVER_MS, Found, Messages
+from triomq.broker.views.found import Found
+from triomq.broker.views.messages import FOREVER_MS, Messages
 from triomq.dashboard.listing import number_of
 from triomq.dashboard.views import Ask, NotThere, Steps
 from triomq.protocol import dead_letters, message_id

@@ -13,7 +13,8 @@ from typing import Final
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.record_border import topic_at
-from triomq.broker.views.bodies import line_of, plain_begin, shown_body
+from triomq.broker.views.bodies import plain_begin, shown_body
+from triomq.broker.views.found import Found, MessageRow
 from triomq.broker.views.search import Search
 from triomq.dashboard.listing import number_of
 from triomq.dashboard.views import Ask, Data, File, NotThere, Steps
@@ -22,73 +23,21 @@ from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
 from triomq.protocol.errors import BodyError, ProtocolError
 from triomq.protocol.java import cached_string_hash
-from triomq.protocol.message import KEY_SEPARATOR
-from triomq.protocol.record import RecordFields, read_fields
+from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import dlq_topic
+from triomq.protocol.trace_records import PUB, records_of
 
 MOST_MESSAGES: Final = 50
 MOST_QUEUES: Final = 1024
 MOST_FOUND_BY_KEY: Final = 64
 MOST_GROUPS: Final = 200
+MOST_EVENTS: Final = 200
+"""Of a message's trace."""
+MOST_TRACE_BYTES: Final = 1024 * 1024
 MOST_FILE_BYTES: Final = 32 * 1024 * 1024
 _PIECE_BYTES: Final = 64 * 1024
-_LINE_BYTES: Final = 160
 _STEP_QUEUES: Final = 32
 FOREVER_MS: Final = (1 << 63) - 1
-
-
-@dataclass(slots=True)
-class MessageRow:
-    """`id` locates the message on this broker, `key` is the id that its producer gave it."""
-
-    id: str
-    topic: str
-    queue: int
-    offset: int
-    stored_ms: int
-    unique_key: str
-    tags: str
-    keys: str
-    bytes: int
-    begin: str
-
-
-@dataclass(slots=True)
-class Found:
-    """A message and the topic that it was sent to."""
-
-    data: bytes
-    fields: RecordFields
-    properties: dict[str, str]
-    topic: str
-    at: int
-
-    @property
-    def id(self) -> str:
-        return message_id.offset_message_id(self.fields.store_host, self.at)
-
-    @property
-    def body(self) -> bytes:
-        return self.data[self.fields.body_at : self.fields.body_at + self.fields.body_length]
-
-    def has_key(self, key: str) -> bool:
-        keys = self.properties.get(names.KEYS, "").split(KEY_SEPARATOR)
-        return key in keys or key == self.properties.get(names.UNIQ_KEY)
-
-    def row(self) -> MessageRow:
-        fields, texts = self.fields, self.properties
-        return MessageRow(
-            self.id,
-            fields.topic.decode("utf-8", "replace"),
-            fields.queue_id,
-            fields.queue_offset,
-            fields.store_timestamp,
-            texts.get(names.UNIQ_KEY, ""),
-            texts.get(names.TAGS, ""),
-            texts.get(names.KEYS, ""),
-            fields.body_length,
-            line_of(self.body, fields.sys_flag, _LINE_BYTES),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +132,7 @@ class Messages:
         self, topic: str, begin: Begin, search: Search, ask: Ask
     ) -> Generator[None, None, tuple[list[MessageRow], int]]:
         """Return the newest messages, newest first, or those from an offset or a time on, oldest first; and the offset
-        of the next message of the queue that was looked at last, -1 if there is none or newest come first."""
+        of the message behind the last one, -1 if there is none or newest come first."""
         reading = self._reading
         step = begin.step
         heads = yield from self._heads(topic, begin)
@@ -246,6 +195,7 @@ class Messages:
         fields = found.fields
         body = yield from shown_body(found.body, fields.sys_flag, ask.query.get("as", ""))
         groups, left_out = yield from self._consumed_by(found, ask)
+        trace = yield from self._trace(found)
         return {
             "message": found.row(),
             "real_topic": found.topic,
@@ -258,6 +208,7 @@ class Messages:
             "physical_offset": found.at,
             "properties": [{"name": name, "value": value} for name, value in sorted(found.properties.items())],
             "body": body,
+            "trace": trace,
             "groups": groups,
             "groups_left_out": left_out,
         }
@@ -285,6 +236,37 @@ class Messages:
         found = self.at(physical_offset, ask)
         # an id of another broker has another host
         return found if found is not None and found.id == wanted.upper() else None
+
+    def _trace(self, found: Found) -> Generator[None, None, list[Data]]:
+        """Return what clients with a message trace sent about the message, in the order of time."""
+        key = found.properties.get(names.UNIQ_KEY)
+        topic = self._serving.tables.configuration.broker.msg_trace_topic_name
+        if not key or found.topic == topic:
+            return []
+        events: list[Data] = []
+        for at in self._reading.offsets_by_key(topic, key, MOST_FOUND_BY_KEY, 0, FOREVER_MS):
+            record = self.at(at, Ask())
+            yield
+            if record is None or record.fields.topic != topic.encode():
+                continue
+            try:
+                body, _ = plain_begin(record.body, record.fields.sys_flag, MOST_TRACE_BYTES)
+            except BodyError:
+                continue
+            client = HostPort.from_packed(record.fields.born_host).ip
+            for one in records_of(body, key):
+                events.append(
+                    {
+                        "event": "sent" if one.kind == PUB else "consumed",
+                        "group": one.group,
+                        "client": client,
+                        "time_ms": one.time_ms,
+                        "cost_ms": one.cost_ms,
+                        "ok": one.is_good,
+                    }
+                )
+        events.sort(key=lambda event: int(event["time_ms"]))
+        return events[:MOST_EVENTS]
 
     def _consumed_by(self, found: Found, ask: Ask) -> Generator[None, None, tuple[list[Data], int]]:
         """Return what each group of the topic did with the message, as far as the broker knows, and how many groups are

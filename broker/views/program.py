@@ -19,8 +19,9 @@ from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
+    from triomq.broker.views.messages import Messages
     from triomq.broker.views.overview import Overview
-    from triomq.dashboard.views import Program
+    from triomq.dashboard.views import Program, View
     from triomq.monitoring.health import Check
     from triomq.monitoring.http_server import HttpServer
 
@@ -65,10 +66,8 @@ def open_dashboard(
 def _program(
     overview: Overview, serving: Serving, server: RemotingServer, table: ProcessorTable, history: History
 ) -> Program:
-    from triomq.broker.views.accounts import AccountPages, AclAccounts
-    from triomq.broker.views.clients import Clients
+    from triomq.broker.views.accounts import AclAccounts
     from triomq.broker.views.group_actions import GroupActions
-    from triomq.broker.views.groups import Groups
     from triomq.broker.views.letter_actions import LetterActions
     from triomq.broker.views.letter_files import LetterFiles
     from triomq.broker.views.letters import Letters
@@ -76,10 +75,8 @@ def _program(
     from triomq.broker.views.operator import Operator
     from triomq.broker.views.send_actions import SendActions
     from triomq.broker.views.topic_actions import TopicActions
-    from triomq.broker.views.topics import Topics
-    from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.one_time_token import FILE_NAME, OneTimeToken
-    from triomq.dashboard.views import Download, Program, View
+    from triomq.dashboard.views import Download, Program
 
     tables = serving.tables
     configuration = tables.configuration
@@ -95,30 +92,12 @@ def _program(
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
-    topics = Topics(serving)
-    groups = Groups(serving)
     messages = Messages(serving)
-    waiting = Waiting(serving)
     return Program(
         "broker",
         serving.tables.configuration.broker.broker_name,
         __version__,
-        [
-            View("/", "Overview", "overview.html", overview.overview),
-            View("/topics", "Topics", "topics.html", topics.topics),
-            View("/topic", "Topic", "topic.html", topics.topic, of="/topics"),
-            View("/groups", "Groups", "groups.html", groups.groups),
-            View("/group", "Group", "group.html", groups.group, of="/groups"),
-            View("/messages", "Messages", "messages.html", messages.messages, refreshes=False),
-            View("/message", "Message", "message.html", messages.message, of="/messages", refreshes=False),
-            View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
-            View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
-            View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
-            View("/broker", "Broker", "broker.html", overview.broker),
-            View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
-            *(AccountPages(access).views() if access is not None else []),
-            *[view for part in acting for view in part.views()],
-        ],
+        [*_views(overview, messages, serving, server), *[view for part in acting for view in part.views()]],
         history,
         AclAccounts(access) if access is not None else None,
         [action for part in acting for action in part.actions()],
@@ -126,3 +105,33 @@ def _program(
         lambda: configuration.server.dashboard_read_only,
         [*LetterFiles(letters).downloads(), Download("/body", messages.body)],
     )
+
+
+def _views(overview: Overview, messages: Messages, serving: Serving, server: RemotingServer) -> list[View]:
+    """Return the pages that change nothing."""
+    from triomq.broker.views.accounts import AccountPages
+    from triomq.broker.views.clients import Clients
+    from triomq.broker.views.groups import Groups
+    from triomq.broker.views.topics import Topics
+    from triomq.broker.views.waiting import Waiting
+    from triomq.dashboard.views import View
+
+    topics = Topics(serving)
+    groups = Groups(serving)
+    waiting = Waiting(serving)
+    access = serving.tables.access
+    return [
+        View("/", "Overview", "overview.html", overview.overview),
+        View("/topics", "Topics", "topics.html", topics.topics),
+        View("/topic", "Topic", "topic.html", topics.topic, of="/topics"),
+        View("/groups", "Groups", "groups.html", groups.groups),
+        View("/group", "Group", "group.html", groups.group, of="/groups"),
+        View("/messages", "Messages", "messages.html", messages.messages, refreshes=False),
+        View("/message", "Message", "message.html", messages.message, of="/messages", refreshes=False),
+        View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
+        View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
+        View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
+        View("/broker", "Broker", "broker.html", overview.broker),
+        View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
+        *(AccountPages(access).views() if access is not None else []),
+    ]

@@ -16,7 +16,7 @@ from triomq.protocol.errors import BodyError
 
 if TYPE_CHECKING:
     from triomq.broker.filters.expression import BooleanExpression
-    from triomq.broker.views.messages import Found
+    from triomq.broker.views.found import Found
 
 MOST_LOOKED: Final = 10_000
 MOST_SECONDS: Final = 10.0

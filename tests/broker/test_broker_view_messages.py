@@ -308,3 +308,22 @@ async def test_a_compressed_body_is_searched_as_it_was(tmp_path: Path) -> None:
         await broker.send("T", zlib.compress(b"a needle in the hay" * 100), sysFlag=1)
         assert len((await searched(broker, text="needle"))["rows"]) == 1
         assert (await searched(broker, text="thread"))["rows"] == []
+
+
+async def test_a_message_shows_its_trace_in_the_order_of_time(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path, traceTopicEnable="true") as broker:
+        await filled(broker, 2)
+        sent = ["Pub", "1000", "R", "PG", "T", "U1", "", "k1", "h", "1", "7", "0", "x", "true"]
+        eaten = ["SubAfter", "r", "U1", "9", "false", "k1", "0", "2000", "G"]
+        other = ["Pub", "1000", "R", "PG", "T", "U2", "", "k1", "h", "1", "7", "0", "x", "true"]
+        broken = ["Pub", "soon", "R", "PG", "T", "U1"]
+        for records in ([eaten], [other, sent, broken]):
+            body = "".join("\x01".join(cells) + "\x02" for cells in records).encode()
+            await broker.send("RMQ_SYS_TRACE_TOPIC", body, properties="KEYS\x01U1")
+        trace = (await one(broker, id="U1", topic="T"))["trace"]
+        assert [(event["event"], event["group"], event["cost_ms"], event["ok"]) for event in trace] == [
+            ("sent", "PG", 7, True),
+            ("consumed", "G", 9, False),
+        ]
+        assert {event["client"] for event in trace} == {"127.0.0.1"}
+        assert (await one(broker, id="U0", topic="T"))["trace"] == []
