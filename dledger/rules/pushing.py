@@ -47,6 +47,12 @@ class _Piece:
         self.bytes_left = size_bytes
         self.next_at = next_at
 
+    def room(self, next_index: int, most_entries: int, most_bytes: int) -> tuple[int, int]:
+        """Return how many entries, and how many bytes, the next batch of this piece may have."""
+        if self.bytes_left > 0:
+            return most_entries, min(most_bytes, self.bytes_left)
+        return min(most_entries, self.end_at - next_index), most_bytes
+
 
 class Pusher:
     """One follower, as long as this member leads one term. `watermark`: the last index of which it has a copy that
@@ -159,9 +165,12 @@ class Pusher:
             if self._next < log.begin_index:
                 self._compare_again(now)
                 return
-            if self._is_catching_up and not self._may_catch_up(now, is_busy=is_busy):
-                break
-            batch = log.batch(self._next, timing.max_batch_entries, timing.max_batch_bytes)
+            most_entries, most_bytes = timing.max_batch_entries, timing.max_batch_bytes
+            if self._is_catching_up:
+                if not self._may_catch_up(now, is_busy=is_busy):
+                    break
+                most_entries, most_bytes = self._piece.room(self._next, most_entries, most_bytes)
+            batch = log.batch(self._next, most_entries, most_bytes)
             self._piece.bytes_left -= batch[-1].pos + batch[-1].size - batch[0].pos
             self._next = batch[-1].index + 1
             self._push(bodies.PUSH_APPEND, batch, now)

@@ -474,15 +474,15 @@ def test_a_batch_has_a_bound_in_bytes() -> None:
     assert [len(one.request.entries) for one in lab.pushes(PUSH_APPEND)] == [2, 1]
 
 
-def far_behind(entries: int = 200, outstanding: int = 256) -> Lab:
+def far_behind(entries: int = 200, outstanding: int = 256, batch: int = 1) -> Lab:
     """Return a leader of entries that n2 has, too, and that n1 lacks but for the first. Pieces are 4 entries while
-    clients append and 20 otherwise, and a batch is one entry."""
+    clients append and 20 otherwise, and a batch has at most `batch` entries."""
     size = entry(100, 1).size
     piece, idle_piece = 4 * size, 20 * size
     lab = Lab(
         terms=(0,) * entries,
         timing=Timing(
-            max_batch_entries=1,
+            max_batch_entries=batch,
             max_behind=10,
             busy_piece_bytes=piece,
             idle_piece_bytes=idle_piece,
@@ -533,6 +533,14 @@ def test_a_follower_that_is_far_behind_gets_larger_pieces_while_nobody_appends()
     before = sent_to(lab)
     lab.turn(after_ms=1)
     assert sent_to(lab) - before in (20, 21)
+
+
+def test_a_batch_is_no_longer_than_the_piece_that_it_belongs_to() -> None:
+    lab = far_behind(batch=100)
+    lab.turn(after_ms=3)
+    before = lab.pushes(PUSH_APPEND)[-1].request.entries[-1].index
+    lab.turn(after_ms=3)
+    assert lab.pushes(PUSH_APPEND)[-1].request.entries[-1].index - before in (4, 5)  # entries differ by a digit
 
 
 def test_little_is_on_its_way_to_a_follower_that_is_far_behind() -> None:
