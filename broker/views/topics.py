@@ -16,6 +16,9 @@ SYSTEM_KINDS = ("delay", "transaction", "system")
 """Kinds of the broker's own topics. A list without a chosen kind leaves them out; with ALL it has them, too."""
 ALL = "all"
 MOST_QUEUES = 1024
+MOST_SAMPLED_QUEUES = 64
+SAMPLES = 16
+"""Messages of a queue whose sizes stand for all."""
 _STEP_QUEUES = 16
 
 
@@ -103,21 +106,41 @@ class Topics:
         reading = self._serving.store.reading
         metadata = self._serving.tables.metadata
         queues = []
+        sizes: list[int] = []
         count = max(row.read_queues, row.write_queues, 1 + max(reading.ends(topic), default=-1))
         for queue_id in range(min(count, MOST_QUEUES)):
             low = reading.min_offset(topic, queue_id)
             end = reading.max_offset(topic, queue_id)
             last_ms = reading.store_time_at(topic, queue_id, end - 1) if end > low else -1
             queues.append({"id": queue_id, "min": low, "max": end, "messages": end - low, "last_ms": last_ms})
+            sizes += self._sampled(topic, queue_id, low, end) if queue_id < MOST_SAMPLED_QUEUES else []
             if queue_id % _STEP_QUEUES == _STEP_QUEUES - 1:
                 yield
         tables = self._serving.tables
         snapshot = Snapshot(metadata, reading, tables.stats.next_offset, now_ms=tables.now_ms, limit=0, ages={})
         consumers = []
+        lags: list[int] = []
         groups = dict.fromkeys([*metadata.consumers.groups_of_topic(topic), *metadata.offsets.groups_of_topic(topic)])
         for group in groups:
             pair = snapshot.pair(group, topic) if ask.may_read_group(group) else None
             if pair is not None:
+                lags.append(pair.lag)
                 consumers.append({"group": group, "lag": pair.lag, "age_ms": pair.age_ms, "members": pair.members})
             yield
-        return {"topic": row, "queues": queues, "queues_left_out": max(0, count - MOST_QUEUES), "consumers": consumers}
+        reads = [tables.stats.per_second(names.GROUP_GET_NUMS, f"{topic}@{group}") for group in groups]
+        return {
+            "topic": row,
+            "stored_bytes": row.messages * sum(sizes) // len(sizes) if sizes else 0,
+            "read_per_second": round(sum(reads), 2),
+            "backlog": max(lags, default=0),
+            "queues": queues,
+            "queues_left_out": max(0, count - MOST_QUEUES),
+            "consumers": consumers,
+        }
+
+    def _sampled(self, topic: str, queue_id: int, low: int, end: int) -> list[int]:
+        """Return the sizes in the log of some messages, evenly spread over a queue: no broker counts them by topic."""
+        stride = max(1, (end - low) // SAMPLES)
+        offsets = range(low, end, stride)[:SAMPLES]
+        entries = [self._serving.store.reading.queue_entries(topic, queue_id, offset, 1) for offset in offsets]
+        return [size for found in entries for _, size, _ in found]

@@ -98,3 +98,22 @@ async def test_a_group_whose_members_subscribe_differently_says_so_in_red(tmp_pa
         assert 'class="warning" role="alert">members of group G subscribe differently' in page
         group.disagreed_ms -= DISAGREEMENT_MS + 60_000
         assert (await here.data("/group", name="G"))["disagreement"] == ""
+
+
+async def test_a_topic_shows_its_size_its_largest_backlog_and_what_is_read(tmp_path: Path) -> None:
+    async with shown(tmp_path) as here:
+        await here.broker.create_topic("big", queues=2)
+        assert (await here.data("/topic", name="big"))["stored_bytes"] == 0
+        for number in range(12):
+            await here.broker.send("big", b"x" * 1000, queueId=number % 2)
+        topic = await here.data("/topic", name="big")
+        ids = [row["id"] for row in (await here.data("/messages", topic="big"))["rows"]]
+        expected = sum([(await here.data("/message", id=one))["stored_bytes"] for one in ids])
+        assert topic["stored_bytes"] == expected, "all messages have one size, so the estimate is exact"
+        for group, offset in (("near", 5), ("far", 2)):
+            fields = {"consumerGroup": group, "topic": "big", "queueId": 0, "commitOffset": offset}
+            assert (await here.broker.ask(15, fields)).code == 0
+        lags = {one["group"]: one["lag"] for one in (await here.data("/topic", name="big"))["consumers"]}
+        assert (await here.data("/topic", name="big"))["backlog"] == lags["far"] > lags["near"]
+        page = (await here.get("/topic?name=big"))[1]
+        assert all(text in page for text in ("In the log, about", "Largest backlog", "Read a second"))
