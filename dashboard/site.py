@@ -4,6 +4,7 @@
 /login        and POST /login, POST /logout, if the daemon has accounts or a one-time token
 /<view>       a page
 /<download>   a file, as an attachment
+/<stream>     server-sent events
 POST /act/... an action (acting.py)
 /api/<view>   its data as JSON; /api is the list of them
 """
@@ -28,7 +29,7 @@ from triomq.dashboard.checks import host_judge, is_own_change
 from triomq.dashboard.listing import fields_of
 from triomq.dashboard.render import Renderer, language_of
 from triomq.dashboard.sessions import Accounts, Session, Sessions, Viewer
-from triomq.dashboard.views import Ask, Data, Download, NotThere, Program, View
+from triomq.dashboard.views import Ask, Data, Download, NotThere, Program, Stream, View
 from triomq.dashboard.visit import Visit
 from triomq.monitoring.host_names import is_loopback
 from triomq.monitoring.http_server import GetContext, HttpServer, Request, Response, Rules, plain
@@ -89,6 +90,7 @@ class Site:
         self._cookie = f"triomq_{port}"
         self._views = {view.path: view for view in program.views}
         self._actions = {action.path: action for action in program.actions}
+        self._streams = {stream.path: stream for stream in program.streams}
         self._downloads = {download.path: download for download in program.downloads}
         self._accounts: Accounts | None = program.accounts or program.token
         self._sessions = Sessions(clock)
@@ -114,6 +116,8 @@ class Site:
                 return _json(401, {"error": "log in first"})
             target = quote(request.path + ("?" + request.query if request.query else ""), safe="/")
             return _redirect(f"/login?next={target}")
+        if request.path in self._streams:
+            return self._stream(self._streams[request.path], visit)
         if request.path in self._downloads:
             return self._file(self._downloads[request.path], visit)
         if request.path == "/api":
@@ -161,6 +165,15 @@ class Site:
         name = "".join([character if character in _NAME_CHARACTERS else "_" for character in file.name])
         headers = [("Content-Disposition", f'attachment; filename="{name}"')]
         return Response(200, file.content_type, file.pieces, headers)
+
+    def _stream(self, stream: Stream, visit: Visit) -> Response:
+        request = visit.request
+        last_id = request.headers.get("last-event-id", "")
+        try:
+            pieces = stream.make(Ask(fields_of(request.query), visit.viewer), last_id, request.steps)
+        except NotThere as error:
+            return self._failure(visit, 404, str(error))
+        return Response(200, "text/event-stream", pieces)
 
     def _failure(self, visit: Visit, status: int, text: str) -> Response:
         return Response(status, _HTML, self._renderer.failure(text, visit).encode(errors="replace"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from triomq.dashboard.actions import Action
 from triomq.dashboard.history import History
 from triomq.dashboard.one_time_token import OneTimeToken
 from triomq.dashboard.sessions import Accounts, Viewer
+from triomq.remoting.scheduling.step_line import Steps as Turns
 
 Data = dict[str, Any]
 Steps = Generator[None, None, Data]
@@ -70,6 +71,15 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """Server-sent events. `make` takes who asks, the id of the last event that a browser has ("" for none), and the
+    steps of the request; it raises NotThere."""
+
+    path: str
+    make: Callable[[Ask, str, Turns], AsyncGenerator[bytes, None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """One daemon. `kind` is broker or NameServer, `name` what the operator calls it. Without accounts, `token` lets its
     holder act. `is_read_only` says whether nobody may, at any moment."""
@@ -84,3 +94,4 @@ class Program:
     token: OneTimeToken | None = None
     is_read_only: Callable[[], bool] = lambda: True
     downloads: list[Download] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)

@@ -17,7 +17,8 @@ rebinding).
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,11 +74,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A page. `body` is all of it, or an iterator of its pieces."""
+    """A page. `body` is all of it, or an iterator of its pieces; pieces that take time to come are sent one by one."""
 
     status: int
     content_type: str
-    body: bytes | Iterator[bytes]
+    body: bytes | Iterator[bytes] | AsyncGenerator[bytes, None]
     headers: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -271,6 +272,10 @@ class HttpServer:
         if refusal is not None:
             headers.append(("Connection", "close"))
         data = _sent(connection, h11.Response(status_code=response.status, headers=headers))
+        if isinstance(response.body, AsyncGenerator):
+            await stream.send_all(data)
+            await _send_as_they_come(stream, connection, response.body, is_head=request.method == b"HEAD")
+            return
         if request.method == b"HEAD":
             pieces: Iterator[bytes] = iter(())
         elif isinstance(response.body, bytes):
@@ -331,6 +336,16 @@ class HttpServer:
     def _complain(self, event: str, *, exc_info: bool = False, **fields: str) -> None:
         if self._lines.take() is not None:
             log.error(event, exc_info=exc_info, **fields)
+
+
+async def _send_as_they_come(
+    stream: trio.abc.Stream, connection: h11.Connection, pieces: AsyncGenerator[bytes, None], *, is_head: bool
+) -> None:
+    async with aclosing(pieces):
+        if not is_head:
+            async for piece in pieces:
+                await stream.send_all(_sent(connection, h11.Data(data=piece)))
+    await stream.send_all(_sent(connection, h11.EndOfMessage()))
 
 
 async def _next_request(

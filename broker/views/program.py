@@ -74,6 +74,7 @@ def _program(
     from triomq.broker.views.messages import Messages
     from triomq.broker.views.operator import Operator
     from triomq.broker.views.send_actions import SendActions
+    from triomq.broker.views.tail import Tail
     from triomq.broker.views.topic_actions import TopicActions
     from triomq.dashboard.one_time_token import FILE_NAME, OneTimeToken
     from triomq.dashboard.views import Download, Program
@@ -93,17 +94,23 @@ def _program(
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
     messages = Messages(serving)
+    tail = Tail(serving, messages)
     return Program(
         "broker",
         serving.tables.configuration.broker.broker_name,
         __version__,
-        [*_views(overview, messages, serving, server), *[view for part in acting for view in part.views()]],
+        [
+            *_views(overview, messages, serving, server),
+            *tail.views(),
+            *[view for part in acting for view in part.views()],
+        ],
         history,
         AclAccounts(access) if access is not None else None,
         [action for part in acting for action in part.actions()],
         token,
         lambda: configuration.server.dashboard_read_only,
         [*LetterFiles(letters).downloads(), Download("/body", messages.body)],
+        tail.streams(),
     )
 
 
