@@ -38,6 +38,7 @@ class Renderer:
         self._environment.filters.update(
             number=number_text, bytes=bytes_text, rate=rate_text, moment=moment_text, duration=duration_text
         )
+        self._environment.globals["line"] = line
         for name in self._environment.list_templates():
             self._environment.get_template(name)  # compiled once, here: a thread loads this module
 

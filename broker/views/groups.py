@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.figures.lag_history import LagHistory, snapshot_now
 from triomq.broker.figures.snapshot import Snapshot
 from triomq.broker.metrics import stats_names as names
 from triomq.broker.processors.consume_admin import language_name
@@ -36,15 +37,13 @@ class GroupRow:
 
 
 class Groups:
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, lags: LagHistory) -> None:
         self._serving = serving
         self._metadata = serving.tables.metadata
+        self._lags = lags
 
     def _snapshot(self) -> Snapshot:
-        tables = self._serving.tables
-        return Snapshot(
-            self._metadata, tables.store.reading, tables.stats.next_offset, now_ms=tables.now_ms, limit=0, ages={}
-        )
+        return snapshot_now(self._serving)
 
     def _row(self, group: str, snapshot: Snapshot) -> GroupRow:
         stats = self._serving.tables.stats
@@ -111,6 +110,8 @@ class Groups:
         return {
             "group": self._row(group, snapshot),
             "topics": topics,
+            "lag_hour": self._lags.hour(group),
+            "lag_day": self._lags.day(group),
             "queues": queues,
             "queues_left_out": left_out,
             "members": self._members(group),

@@ -11,6 +11,7 @@ import trio
 
 from triomq import __version__
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.figures.lag_history import LagHistory
 from triomq.dashboard.door import Door
 from triomq.dashboard.history import History, Series
 from triomq.remoting import network
@@ -19,6 +20,7 @@ from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
+    from triomq.broker.views.groups import Groups
     from triomq.broker.views.messages import Messages
     from triomq.broker.views.overview import Overview
     from triomq.dashboard.views import Program, View
@@ -39,6 +41,7 @@ def open_dashboard(
     began = time.monotonic()  # with the broker; the pages are made for the first visitor
     settings = serving.tables.configuration.server
     stats = serving.tables.stats
+    lags = LagHistory(serving)
     history = History(
         [
             Series("Messages stored", "/s", lambda: stats.stored_total),
@@ -49,22 +52,28 @@ def open_dashboard(
     )
 
     def load(port: int) -> Callable[[network.Listening], HttpServer]:
+        from triomq.broker.views.groups import Groups
         from triomq.broker.views.overview import Overview
         from triomq.dashboard.site import prepare
 
         get_context = certificates.context if settings.dashboard_tls else None
-        return prepare(
-            _program(Overview(serving, server, began, checks), serving, server, table, history),
-            settings,
-            get_context,
-            port,
-        )
+        overview = Overview(serving, server, began, checks)
+        program = _program(overview, Groups(serving, lags), serving, server, table, history)
+        return prepare(program, settings, get_context, port)
 
-    return Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)
+    door = Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)
+    if door is not None:
+        background.start_soon(lags.run)
+    return door
 
 
 def _program(
-    overview: Overview, serving: Serving, server: RemotingServer, table: ProcessorTable, history: History
+    overview: Overview,
+    groups: Groups,
+    serving: Serving,
+    server: RemotingServer,
+    table: ProcessorTable,
+    history: History,
 ) -> Program:
     from triomq.broker.views.accounts import AclAccounts
     from triomq.broker.views.group_actions import GroupActions
@@ -100,7 +109,7 @@ def _program(
         serving.tables.configuration.broker.broker_name,
         __version__,
         [
-            *_views(overview, messages, serving, server),
+            *_views(overview, groups, messages, serving, server),
             *tail.views(),
             *[view for part in acting for view in part.views()],
         ],
@@ -114,17 +123,17 @@ def _program(
     )
 
 
-def _views(overview: Overview, messages: Messages, serving: Serving, server: RemotingServer) -> list[View]:
+def _views(
+    overview: Overview, groups: Groups, messages: Messages, serving: Serving, server: RemotingServer
+) -> list[View]:
     """Return the pages that change nothing."""
     from triomq.broker.views.accounts import AccountPages
     from triomq.broker.views.clients import Clients
-    from triomq.broker.views.groups import Groups
     from triomq.broker.views.topics import Topics
     from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.views import View
 
     topics = Topics(serving)
-    groups = Groups(serving)
     waiting = Waiting(serving)
     access = serving.tables.access
     return [
