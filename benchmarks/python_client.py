@@ -145,7 +145,7 @@ def drive(kind: str, server: str, messages: int, size_bytes: int) -> dict[str, t
     """Have a driver of another language send and receive the same messages, after a warm-up with a tenth of them.
     Return the CPU time of its process.
     """
-    sys.path[:0] = [str(ROOT / "tests" / "interop"), str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT / "tests" / "interop"), str(ROOT / "tests" / "shared")]
     driver_command = importlib.import_module("interop_driver_set").driver_command
     driver_class = importlib.import_module("interop_drivers").Driver
     with tempfile.TemporaryDirectory() as place:

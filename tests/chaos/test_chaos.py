@@ -215,7 +215,7 @@ def test_each_partition_drops_its_own_packets_and_ends_alone() -> None:
         words = way_in()
     except OSError as error:
         pytest.skip(str(error))
-    paths = [PROJECT / "src", *(PROJECT / "tests" / name for name in ("", "interop", "chaos"))]
+    paths = [PROJECT / "src", *(PROJECT / "tests" / name for name in ("shared", "interop", "chaos"))]
     environment = {**os.environ, "PYTHONPATH": ":".join(map(str, paths))}
     done = subprocess.run(
         [*words, "--", sys.executable, "-c", CABLES], env=environment, capture_output=True, text=True, timeout=60
@@ -277,7 +277,7 @@ def processes_about(directory: Path) -> list[str]:
 def test_a_run_that_is_not_permitted_says_why(tmp_path: Path) -> None:
     """Without `unshare` there are no namespaces."""
     directory = tmp_path / "run"
-    modules = [PROJECT / "src", *(PROJECT / "tests" / name for name in ("", "interop", "chaos"))]
+    modules = [PROJECT / "src", *(PROJECT / "tests" / name for name in ("shared", "interop", "chaos"))]
     environment = {"PATH": str(tmp_path), "PYTHONPATH": ":".join(map(str, modules)), "HOME": str(tmp_path)}
     command = [sys.executable, "-P", "-m", "chaos_main", "--directory", str(directory)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent), str(HERE.parent / "interop")]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "shared"), str(HERE.parent / "interop")]
 
 import stream_driver  # noqa: E402
 from interop_cluster import Cluster, running_cluster  # noqa: E402

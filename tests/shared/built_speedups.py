@@ -21,7 +21,7 @@ import pytest
 
 from triomq.protocol.speedups import load, source_crc
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 STRICT = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
 SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 

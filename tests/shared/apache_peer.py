@@ -8,7 +8,7 @@ from pathlib import Path
 
 from built_once import one_at_a_time, run_tool
 
-PEER = Path(__file__).parent / "apache" / "peer"
+PEER = Path(__file__).parent.parent / "apache" / "peer"
 
 
 @cache

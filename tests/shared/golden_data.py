@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ARCHIVES = Path(__file__).parent / "golden" / "data"
+ARCHIVES = Path(__file__).parent.parent / "golden" / "data"
 
 _directories: list[tempfile.TemporaryDirectory[str]] = []  # each is removed with its object at the end of the process
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from built_once import built, run_tool
 
-HERE = Path(__file__).resolve().parent / "client" / "apache5"
+HERE = Path(__file__).resolve().parent.parent / "client" / "apache5"
 LOGGING = f"-Drmq.logback.configurationFile={HERE / 'logback.xml'}"
 # What RocketMQ's own start script opens to the broker.
 INTERNALS = (
