@@ -232,6 +232,8 @@ CHINESE: Final[dict[str, str]] = {
     "Offsets": "位点",
     "keep": "保留",
     "remove": "删除",
+    "Alarms": "告警",
+    "What to do:": "处理办法：",
     "Live messages": "实时消息",
     "New messages appear at the top.": "新消息显示在最上方。",
     "Not connected: the page tries again.": "未连接：页面将重试。",

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from triomq.admin.cluster_view import backlog, group_names, members, progress
 from triomq.admin.commands.progress import running_info
-from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
+from triomq.admin.diagnosis import WARNING, Finding
 from triomq.admin.errors import AdminError
 from triomq.admin.routes import queue_items
+from triomq.protocol import findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,14 +30,7 @@ def examine_groups(run: Run) -> Iterator[Finding]:
         yield from _beyond(group, rows)
         if not online:
             if waiting > 0:
-                yield Finding(
-                    WARNING,
-                    "nobody-reads",
-                    group,
-                    f"group {group} has no member, and {waiting} messages wait for it",
-                    "retention deletes messages that nobody read",
-                    f"start a consumer, or mqadmin deleteSubGroup -g {group} -c CLUSTER -r true if nobody needs it",
-                )
+                yield findings.nobody_reads(group, waiting)
             continue
         infos = _infos(run, group, list(online)[:MAX_MEMBERS_ASKED])
         yield from _subscriptions(group, infos)
@@ -46,19 +40,11 @@ def examine_groups(run: Run) -> Iterator[Finding]:
 
 def _beyond(group: str, rows: dict[QueueKey, dict[str, Any]]) -> Iterator[Finding]:
     beyond = {queue: row for queue, row in rows.items() if row["consumerOffset"] > row["brokerOffset"]}
-    by_topic: dict[str, list[str]] = {}
+    by_topic: dict[str, list[tuple[str, int, int, int]]] = {}
     for (topic, name, number), row in beyond.items():
-        shown = f"{name}/{number} is at {row['consumerOffset']} of {row['brokerOffset']}"
-        by_topic.setdefault(topic, []).append(shown)
+        by_topic.setdefault(topic, []).append((name, number, row["consumerOffset"], row["brokerOffset"]))
     for topic, queues in by_topic.items():
-        yield Finding(
-            WARNING,
-            "offset-beyond-end",
-            group,
-            f"group {group} is beyond the end of {len(queues)} queues of {topic}: {', '.join(queues[:5])}",
-            "messages that arrive below the offset are skipped by members that begin there",
-            f"stop the members; mqadmin offsets reset {group} {topic} --to last, or to a time to read what was skipped",
-        )
+        yield findings.beyond_end(group, topic, queues)
 
 
 def _infos(run: Run, group: str, clients: list[str]) -> dict[str, dict[str, Any]]:
@@ -83,15 +69,7 @@ def _subscriptions(group: str, infos: dict[str, dict[str, Any]]) -> Iterator[Fin
         sets.setdefault("; ".join(texts), []).append(client)
     if len(sets) > 1:
         shown = " -- ".join([f"{names[0]} has {text or 'nothing'}" for text, names in list(sets.items())[:3]])
-        yield Finding(
-            CRITICAL,
-            "subscriptions-differ",
-            group,
-            f"members of group {group} subscribe to different things: {shown}",
-            "the broker keeps one subscription for a group: messages that only some members want are lost",
-            "give both kinds of member the same topics and tags, or groups of their own: "
-            f"mqadmin consumerConnection -g {group}",
-        )
+        yield findings.subscriptions_differ(group, f"members of group {group} subscribe to different things: {shown}")
 
 
 def _owners(group: str, rows: dict[QueueKey, dict[str, Any]], infos: dict[str, dict[str, Any]]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from triomq.admin.cluster_view import attempt, now_ms
 from triomq.admin.diagnosis import INFORMATION, WARNING, Finding
 from triomq.admin.java_text import perm_text
 from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX, all_topics, any_address, queue_items
+from triomq.protocol import findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from triomq.admin.run import Run
 
-RECENT_MS = 24 * 3_600_000
 READ, WRITE = 4, 2
 
 
@@ -97,12 +97,5 @@ def _dead_letters(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Findi
         for _, offsets in queue_items(body.get("offsetTable", {})):
             messages += max(0, offsets["maxOffset"] - offsets["minOffset"])
             last = max(last, offsets.get("lastUpdateTimestamp", 0))
-    if messages and now_ms() - last < RECENT_MS:
-        yield Finding(
-            WARNING,
-            "dead-letters",
-            group,
-            f"group {group} gave up on messages within a day: {messages} dead letters",
-            "nobody processes them until they are sent again, and retention deletes them",
-            f"mqadmin dlq show {group}, then mqadmin dlq resend {group} --all",
-        )
+    if messages and now_ms() - last < findings.RECENT_MS:
+        yield findings.dead_letters(group, messages)

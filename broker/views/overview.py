@@ -9,6 +9,7 @@ import trio
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.metrics import stats_names as names
+from triomq.broker.views.alarms import Alarms
 from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
@@ -33,6 +34,7 @@ class Overview:
         self._began = began
         self._topics = Topics(serving)
         self._checks = checks
+        self._alarms = Alarms(serving)
 
     def checks(self) -> list[Data]:
         """Return the checks of /health/ready, each with its reason."""
@@ -58,8 +60,10 @@ class Overview:
         busiest = sorted(
             ((rate, topic) for topic, rate in rates.items() if rate > 0 and ask.may_read(topic)), reverse=True
         )
+        alarms = yield from self._alarms.found(ask)
         checks = self.checks()
         return {
+            "alarms": [finding.item() for finding in alarms],
             "is_ready": all(check["ok"] for check in checks),
             "checks": checks,
             "figures": {

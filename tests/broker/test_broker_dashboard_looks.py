@@ -117,3 +117,19 @@ async def test_a_topic_shows_its_size_its_largest_backlog_and_what_is_read(tmp_p
         assert (await here.data("/topic", name="big"))["backlog"] == lags["far"] > lags["near"]
         page = (await here.get("/topic?name=big"))[1]
         assert all(text in page for text in ("In the log, about", "Largest backlog", "Read a second"))
+
+
+async def test_the_overview_has_what_the_doctor_says_of_groups(tmp_path: Path) -> None:
+    async with shown(tmp_path) as here:
+        assert (await here.data("/"))["alarms"] == []
+        await here.broker.create_topic("T", queues=1)
+        await here.broker.send("T")
+        for group, offset in (("<b>nobody", 0), ("beyond", 9)):
+            fields = {"consumerGroup": group, "topic": "T", "queueId": 0, "commitOffset": offset}
+            assert (await here.broker.ask(15, fields)).code == 0
+        await here.broker.create_topic("%DLQ%beyond", queues=1)
+        await here.broker.send("%DLQ%beyond")
+        found = {(one["code"], one["subject"]) for one in (await here.data("/"))["alarms"]}
+        assert found == {("nobody-reads", "<b>nobody"), ("offset-beyond-end", "beyond"), ("dead-letters", "beyond")}
+        page = (await here.get("/"))[1]
+        assert ("is at 9 of 1" in page, "mqadmin dlq resend beyond" in page, "<b>nobody" in page) == (True, True, False)

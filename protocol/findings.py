@@ -1,0 +1,78 @@
+"""What is wrong with groups, in words: for `mqadmin doctor` and for the overview of the dashboard."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CRITICAL, WARNING, INFORMATION = "CRITICAL", "WARNING", "INFORMATION"
+RECENT_MS = 24 * 3600 * 1000
+"""Dead letters that are older are known."""
+
+
+class Finding:
+    """`code` names the fault for programs; `mend` is a command line or what to change."""
+
+    __slots__ = ("code", "mend", "severity", "subject", "what", "why")
+
+    def __init__(self, severity: str, code: str, subject: str, what: str, why: str, mend: str) -> None:
+        self.severity = severity
+        self.code = code
+        self.subject = subject
+        self.what = what
+        self.why = why
+        self.mend = mend
+
+    def item(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in ("severity", "code", "subject", "what", "why", "mend")}
+
+
+def nobody_reads(group: str, waiting: int) -> Finding:
+    """Return the finding of a group without members."""
+    return Finding(
+        WARNING,
+        "nobody-reads",
+        group,
+        f"group {group} has no member, and {waiting} messages wait for it",
+        "retention deletes messages that nobody read",
+        f"start a consumer, or mqadmin deleteSubGroup -g {group} -c CLUSTER -r true if nobody needs it",
+    )
+
+
+def beyond_end(group: str, topic: str, queues: Sequence[tuple[str, int, int, int]]) -> Finding:
+    """Return the finding of offsets beyond the end. A queue is broker name, queue id, offset and end."""
+    shown = ", ".join([f"{name}/{number} is at {offset} of {end}" for name, number, offset, end in queues[:5]])
+    return Finding(
+        WARNING,
+        "offset-beyond-end",
+        group,
+        f"group {group} is beyond the end of {len(queues)} queues of {topic}: {shown}",
+        "messages that arrive below the offset are skipped by members that begin there",
+        f"stop the members; mqadmin offsets reset {group} {topic} --to last, or to a time to read what was skipped",
+    )
+
+
+def subscriptions_differ(group: str, what: str) -> Finding:
+    """Return the finding of members that want different things; `what` says which."""
+    return Finding(
+        CRITICAL,
+        "subscriptions-differ",
+        group,
+        what,
+        "the broker keeps one subscription for a group: messages that only some members want are lost",
+        "give both kinds of member the same topics and tags, or groups of their own: "
+        f"mqadmin consumerConnection -g {group}",
+    )
+
+
+def dead_letters(group: str, messages: int) -> Finding:
+    """Return the finding of dead letters of which the newest is recent."""
+    return Finding(
+        WARNING,
+        "dead-letters",
+        group,
+        f"group {group} gave up on messages within a day: {messages} dead letters",
+        "nobody processes them until they are sent again, and retention deletes them",
+        f"mqadmin dlq show {group}, then mqadmin dlq resend {group} --all",
+    )
