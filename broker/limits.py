@@ -52,7 +52,7 @@ class Gate:
         self._turn = turn
         self.limit_seconds = inf
         self.refused = 0
-        self.too_old = 0  # those of them that had waited too long
+        self.too_old = 0  # the part of `refused` that had waited too long
 
     def __call__(self) -> str | None:
         waited = self._turn.time() - self._turn.arrived

@@ -1,8 +1,8 @@
 """How long requests took, from their arrival to the end of the turn that sends their response.
 
-Noting one costs a send or a pull one call: what a turn answers at once is only listed, and counted at its end, where
-the clock is read anyway. A request that outlived the turn in which it arrived brings the time at which it entered its
-pool.
+To note a response must cost a send or a pull as little as possible. What a turn answers at once is therefore only
+listed, and counted at the end of the turn, where the clock is read anyway. A request that is answered in a later turn
+brings the time at which it entered its pool.
 """
 
 from __future__ import annotations

@@ -198,7 +198,8 @@ class KvConfig:
             change.is_done = True
 
     def _enter(self, change: _Change) -> bool:
-        """Make a change in the next file, behind those that are already in it. Return whether there is one."""
+        """Make a change in what the next file will have, after the changes that came before it. Return whether it
+        changes anything."""
         namespace = change.namespace
         key = change.key
         value = change.value

@@ -207,7 +207,7 @@ class Incoming:
 
     @property
     def is_current(self) -> bool:
-        """Return whether the broker's table is the one of the beginning."""
+        """Return whether the broker's table is still as it was when this registration began."""
         table = self._tables.tables.get(self.name)
         return table is self._table and (table is None or table.version == self._version)
 

@@ -1,5 +1,5 @@
-"""What to say about a port that is not the expected one. Two kinds give themselves away by what they send, others only
-by what their neighbours are.
+"""What to say about a port that is not the expected one. HTTP and TLS are recognised by the first bytes that the peer
+sends; a HA port by the broker at the port below it.
 """
 
 from __future__ import annotations

@@ -255,7 +255,8 @@ def _halves(brokers: Mapping[str, Broker]) -> Counter[str]:
 
 
 async def settle(history: History, brokers: Mapping[str, Broker], longest_seconds: float) -> None:
-    """Wait until everything promised is consumed, also what is acknowledged only now, and is in its queue."""
+    """Wait until every acknowledged message is in its queue and consumed. Those that are acknowledged meanwhile count,
+    too."""
     with trio.move_on_after(longest_seconds):
         await trio.sleep(1.0)
         while unfinished(history, brokers) or any(map(_has_buffered, brokers.values())):

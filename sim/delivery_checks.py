@@ -115,7 +115,8 @@ def _not_repeated(history: History) -> Iterator[str]:
 
 
 def _admitted(history: History) -> Iterator[str]:
-    """Once a broker has answered that it took the permission, it accepts nothing until it is given back."""
+    """Yield the messages that a broker accepted although it had answered that the permission to send was withdrawn, and
+    before it was granted again."""
     for key, place in history.acknowledged.items():
         if place.topic == GUEST and f"guest at {place.broker}" not in history.doubtful:
             since = _last_change(history, place.broker, history.sent[key][2], is_given=False)

@@ -102,7 +102,7 @@ class Disk:
         self.failed_pages.clear()
 
     def keep(self, path: str) -> str:
-        """Keep a file that loses its name; return where."""
+        """Keep the content of a file that is about to be removed or replaced. Return its path from now on."""
         self._numbers += 1
         kept = str(self._kept / str(self._numbers))
         os.link(path, kept)

@@ -202,8 +202,9 @@ class Replica:
         return frozenset(found)
 
     async def _bring_back(self, topics: frozenset[str], end: int) -> None:
-        """Make the queues of topics whose deletion was cut off from the whole log, which ends at `end`. Nothing is
-        appended meanwhile. If this does not end, the next start does it: no checkpoint claims any queue."""
+        """Build the queues of some topics again from the whole log, which ends at `end`: their deletion was in the part
+        of the log that was cut off. Nothing is appended meanwhile. If this is interrupted, the next start does it: no
+        checkpoint claims any queue."""
         log.warning("the deletion of topics was cut off: their queues are made again", topics=sorted(topics)[:20])
         self._is_open = False
         try:

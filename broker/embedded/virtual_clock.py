@@ -152,8 +152,8 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
             trio.from_thread.run(function, target, trio_token=run.token)
 
     def _comes_true(self, condition: Callable[[], object]) -> bool:
-        """Return whether the condition becomes true before the next jump. Called in the test's thread; patience ends as
-        soon as it is true."""
+        """Return whether the condition becomes true before the next jump. Called in the test's thread; it returns as
+        soon as the condition is true."""
         while not condition():
             run = self._run
             if run is None or not trio.from_thread.run(self._settle, trio_token=run.token):

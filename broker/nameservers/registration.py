@@ -7,7 +7,7 @@ BrokerController.registerBrokerAll).
     register_all    at start, every 30 s, and when brokerPermission changed: all topics
     stop            unregister
 
-All NameServers are served in parallel, by one link each (nameserver_link.py, which explains how they stay complete).
+All NameServers are served in parallel, by one link each (link.py, which explains how they stay complete).
 One that does not respond does not delay the others and is logged once, until it is back. The list of NameServers is
 namesrvAddr, or else the latest list of the address server. Only the event loop touches it.
 """

@@ -42,7 +42,7 @@ MAX_PERM = permission.READ_WRITE | permission.INHERIT
 
 
 class TopicRegistration(Protocol):
-    """The registration with the NameServers (broker.registration)."""
+    """The registration with the NameServers (broker.nameservers.registration)."""
 
     async def registered(self) -> None:
         """Wait until every responding NameServer has accepted all changes made so far."""

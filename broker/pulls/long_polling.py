@@ -226,8 +226,8 @@ class LongPolling:
                 self._forget(parked)
 
     def make_room(self, connection: Connection) -> bool:
-        """Give the oldest pulls of the connection that holds the most their response, for one of `connection`. Return
-        whether there is room now: there is none if that is the connection that holds the most."""
+        """Make room for a pull of `connection`: respond to the oldest pulls of the connection of which most are held.
+        Return whether there is room now. There is none if `connection` itself is that one."""
         if self._gone:
             self._forget_gone()
             return True

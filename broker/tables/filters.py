@@ -234,7 +234,8 @@ class FilterTable:
         self._count(-1, -len(entry.expression))
 
     def _count(self, filters: int, characters: int) -> None:
-        """Note that there are more, or less, of them. No heartbeat walks over the filters of others."""
+        """Add to the number of filters and of characters in their expressions, and tell the memory account. Counted
+        here, so that a heartbeat need not look at the filters of other groups."""
         self._filter_count += filters
         self._characters += characters
         self._account.set(entry_costs.FILTER * self._filter_count + entry_costs.FILTER_CHARACTER * self._characters)

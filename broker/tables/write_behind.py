@@ -97,7 +97,8 @@ class WriteBehind:
         return True
 
     async def save_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
-        """Do the same as `save`, but write in a thread, and only what is covered. Raises OSError."""
+        """Do the same as `save`, but write in a thread. If `covered` says that something must be on disk first and is
+        not, nothing is written. Raises OSError."""
         if not self.is_dirty or self._is_writing:
             return False
         self._is_writing = True

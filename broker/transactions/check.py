@@ -58,7 +58,7 @@ class HalfMessage:
 @dataclass(frozen=True, slots=True)
 class OpMessage:
     """An op message: its own queue offset, and that of the half message that needs no further check (None if its body
-    names none). `state` says why, as in transaction_ends."""
+    names none). `state` says why, as in ends.py."""
 
     queue_offset: int
     half_offset: int | None

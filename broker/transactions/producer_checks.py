@@ -1,6 +1,6 @@
 """Transaction checks: the task that runs them, and the producers that are asked.
 
-    TransactionChecks    runs transaction_check.CheckRun over the half queues (RocketMQ:
+    TransactionChecks    runs check.CheckRun over the half queues (RocketMQ:
                          TransactionalMessageCheckService)
     ProducerChecks       asks the producer of a half message, or discards the message (RocketMQ:
                          DefaultTransactionalMessageCheckListener)

@@ -55,7 +55,7 @@ def number(text: str) -> int | None:
 
 
 def op_to_store(queue_id: int, half_offset: int, state: int, *, now_ms: int, host: bytes) -> MessageToStore:
-    """Return the op message that says why a half message needs no further check; `state` as in transaction_ends."""
+    """Return the op message that says why a half message needs no further check; `state` as in ends.py."""
     properties = _PROPERTIES
     if state > 0:
         copied = {names.WAIT: "true", names.TAGS: OP_TAG, names.TRANSACTION_COPY_QUEUE_OFFSET: str(state)}
@@ -99,7 +99,7 @@ def _without_replaced(properties: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A record stands in the place of the half message at this physical offset; `state` as in transaction_ends."""
+    """A record stands in the place of the half message at this physical offset; `state` as in ends.py."""
 
     physical_offset: int
     uniq_key: str | None

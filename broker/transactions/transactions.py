@@ -10,12 +10,12 @@ without op messages and ask their producers again.
 
     TransactionLog       reads and writes those topics (RocketMQ: TransactionalMessageBridge)
     ProducerChecks       what happens to a half message that is not ended (producer_checks.py)
-    transaction_records  the bytes of half and op messages
-    HalfStates           how recent transactions ended, in memory (transaction_ends.py); a second end of a transaction
+    records.py           the bytes of half and op messages
+    HalfStates           how recent transactions ended, in memory (ends.py); a second end of a transaction
                          stores nothing
     TransactionChecks    the task that runs the checks over the half queues (producer_checks.py)
 
-The first two may be replaced: others get them as `TransactionStore` and `CheckListener` (transaction_interfaces.py).
+The first two may be replaced: others get them as `TransactionStore` and `CheckListener` (interfaces.py).
 How far the queues are consumed is kept as offsets of the group CID_RMQ_SYS_TRANS. All of it is touched only on the
 event loop.
 """

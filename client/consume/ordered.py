@@ -45,7 +45,7 @@ class OrderedConsuming(Consuming):
         return self.run
 
     async def submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
-        """The queue's task was woken by `notify`."""
+        """Do nothing: the messages are in the window, from which the task of the queue takes them."""
 
     async def run(self, assigned: AssignedQueue) -> None:
         """Consume one queue until it is dropped."""

@@ -51,7 +51,8 @@ class Ahead(Generic[T]):
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Somebody asks the consumer for a message, unless one is here after entering this."""
+        """Count the caller as one that asks the consumer for a message while the block runs. Inside of the block it first
+        looks whether one has come."""
         with self._lock:
             self._asking += 1
         try:

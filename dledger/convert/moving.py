@@ -35,8 +35,9 @@ FindHalf = Callable[[int], int | None]
 
 
 def renamed(data: bytes, fields: RecordFields, find_half: FindHalf) -> bytearray:
-    """Return a record with the new offsets of half messages that it names. A half message that is gone is named by
-    nothing: 0, as in a message without a transaction, and no TRAN_REPLACES_OFFSET."""
+    """Return a record with the new offsets of half messages that it names. Where a half
+    message is gone, the record names none: its prepared offset is 0, as in a message without a transaction, and
+    TRAN_REPLACES_OFFSET is left out."""
     moved = bytearray(data)
     if sys_flag.transaction_type(fields.sys_flag) == sys_flag.TRANSACTION_COMMIT:
         at = fields.body_at - _BEFORE_BODY_BYTES

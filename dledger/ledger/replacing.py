@@ -66,8 +66,8 @@ def _home(directory: str, data: LogDirectories, target: str) -> str:
 
 
 def _target(directory: str, data: LogDirectories, home: str) -> str:
-    """Return where a file that waits in `home` gets its name. What waits beside a single data directory goes there,
-    also if others have been added since."""
+    """Return the data directory into which a file that waits in `home` is renamed. It may wait beside the only data
+    directory that there was, and belongs to that one although others may have been added since."""
     if home != directory or home in data.every:
         return home
     return next((path for path in data.every if path.startswith(f"{directory}/")), data.paths[0])

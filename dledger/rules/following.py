@@ -262,7 +262,8 @@ class Following:
         self._hole_since = NEVER
 
     def tick(self, now: int) -> None:
-        """Make the leader compare if a push is missing: one of those that wait has the answer that says so."""
+        """Make the leader compare if a push has been missing for too long. The answer INCONSISTENT_STATE says so; the
+        first of the pushes that wait for the missing one gets it."""
         if now < self._hole_since + self._core.timing.hole_ms or not self._waiting:
             return
         ticket, request = self._waiting.pop(min(self._waiting))
