@@ -51,8 +51,8 @@ class Ahead(Generic[T]):
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Count the caller as one that asks the consumer for a message while the block runs. Inside of the block it first
-        looks whether one has come."""
+        """Count the caller as one that asks the consumer for a message while the block runs. Inside of it the caller
+        first looks whether one has come."""
         with self._lock:
             self._asking += 1
         try:
