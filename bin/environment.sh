@@ -133,6 +133,32 @@ run_main() {
     exec "$python" -P -c "import sys; from $module import main; sys.exit(main())" "$@"
 }
 
+# Spark needs Java 17; without it its tests are skipped by name and its half gigabyte is not installed.
+has_java() {
+    command -v java >/dev/null 2>&1 && java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])'
+}
+
+# The same of the tests that look at the dashboard: tests/dashboard/browsed.py has these names, too.
+has_chromium() {
+    for name in chromium chromium-browser google-chrome; do
+        command -v $name >/dev/null 2>&1 && return 0
+    done
+    return 1
+}
+
+# The extras for what this machine can test.
+test_extras() {
+    extras=test
+    if has_java; then extras=$extras,spark; fi
+    if has_chromium; then extras=$extras,browser; fi
+    echo $extras
+}
+
+# Whether an installation for tests is up to date, whatever this machine could test when it was made.
+has_test_installation() {
+    is_installed test || is_installed test,spark || is_installed test,browser || is_installed test,spark,browser
+}
+
 # Whether gcc can build with its sanitizers: some systems have them in packages of their own.
 has_sanitizers() {
     [ -n "$(sanitizer_libraries)" ]

@@ -20,6 +20,8 @@ from triomq.protocol.system_topics import DLQ_PREFIX, TRANS_HALF_TOPIC, is_syste
 from triomq.remoting.server import RemotingServer
 
 _STEP_TOPICS = 64
+_SECTIONS = ("Broker", "Listening", "Connecting", "Store")
+"""Titles of the records of the configuration."""
 
 
 class Overview:
@@ -148,7 +150,7 @@ class Overview:
         search = ask.query.get("q", "").strip().lower()
         only_changed = ask.query.get("changed") == "1"
         rows: list[Data] = []
-        for record in self._serving.tables.configuration.records():
+        for section, record in zip(_SECTIONS, self._serving.tables.configuration.records(), strict=True):
             texts = to_text(record, null="")
             for one in declarations(type(record)):
                 value = getattr(record, one.name)
@@ -156,7 +158,8 @@ class Overview:
                 if search not in one.key.lower() or (only_changed and not is_changed):
                     continue
                 text = "***" if is_secret(one.key) else texts[one.shown_as]
-                rows.append({"key": one.key, "value": text, "is_changed": is_changed, "meaning": one.meaning})
+                shown = {"key": one.key, "value": text, "is_changed": is_changed, "meaning": one.meaning}
+                rows.append({**shown, "section": section})
             yield
         rows.sort(key=lambda row: str(row["key"]).lower())
-        return {"rows": rows, "search": ask.query.get("q", ""), "only_changed": only_changed}
+        return {"rows": rows, "sections": _SECTIONS, "search": ask.query.get("q", ""), "only_changed": only_changed}

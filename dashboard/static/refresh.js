@@ -1,6 +1,15 @@
-// Replaces the content of the page with a newer one every few seconds. The page is complete without this script.
+// Replaces the content of the page with a newer one every few seconds, and helps the keyboard. The page is complete without this script.
 "use strict";
 (() => {
+  // The keyboard scrolls what does not fit, in every browser.
+  function scrollable() {
+    document.querySelectorAll(".table").forEach((one) => {
+      if (one.scrollWidth > one.clientWidth) one.tabIndex = 0; else one.removeAttribute("tabindex");
+    });
+  }
+  scrollable();
+  window.addEventListener("resize", scrollable);
+
   const seconds = Number(document.body.dataset.refresh || 0);
   if (!seconds) return;
   const trouble = document.getElementById("trouble");
@@ -9,30 +18,42 @@
   function busy() {
     const here = document.activeElement;
     const isTyping = here && here.closest("#main") && /^(INPUT|SELECT|TEXTAREA)$/.test(here.tagName);
-    return document.hidden || isTyping || String(window.getSelection());
+    return isTyping || String(window.getSelection());
+  }
+
+  // What the page says is of the past now: nothing on it may look well.
+  function lost(now) {
+    since = now;
+    document.body.classList.add("unreachable");
+    trouble.textContent = `${trouble.dataset.text} ${now.toISOString().slice(11, 19)}`;
+  }
+
+  function reached() {
+    since = null;
+    document.body.classList.remove("unreachable");
+    trouble.textContent = "";
   }
 
   async function refresh() {
-    if (busy()) return;
+    if (document.hidden) return;
     try {
       const response = await fetch(location.href, { signal: AbortSignal.timeout(10000) });
       if (response.redirected) { location.href = response.url; return; }
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       const fresh = page.getElementById("main");
       const main = document.getElementById("main");
-      if (fresh && !busy()) {
-        const focused = document.activeElement && document.activeElement.getAttribute("href");
-        const isOpen = [...main.querySelectorAll("details")].map((one) => one.open);
-        main.replaceChildren(...fresh.childNodes);
-        main.querySelectorAll("details").forEach((one, number) => { one.open = Boolean(isOpen[number]); });
-        const again = focused && [...main.querySelectorAll("a[href]")].find((one) => one.getAttribute("href") === focused);
-        if (again) again.focus({ preventScroll: true });
-      }
-      since = null;
-      trouble.textContent = "";
+      if (!fresh) throw new Error(`no page: ${response.status}`);
+      reached();
+      if (busy()) return;
+      const focused = document.activeElement && document.activeElement.getAttribute("href");
+      const isOpen = [...main.querySelectorAll("details")].map((one) => one.open);
+      main.replaceChildren(...fresh.childNodes);
+      main.querySelectorAll("details").forEach((one, number) => { one.open = Boolean(isOpen[number]); });
+      const again = focused && [...main.querySelectorAll("a[href]")].find((one) => one.getAttribute("href") === focused);
+      if (again) again.focus({ preventScroll: true });
+      scrollable();
     } catch (error) {
-      since = since || new Date();
-      trouble.textContent = `${trouble.dataset.text} ${since.toLocaleTimeString()}`;
+      if (!since) lost(new Date());
     }
   }
 

@@ -23,11 +23,14 @@
     const head = document.createElement("th");
     const link = document.createElement("a");
     link.href = "/message?id=" + encodeURIComponent(row.id);
-    link.textContent = row.unique_key || row.id;
+    const id = document.createElement("code");
+    id.textContent = row.unique_key || row.id;
+    link.append(id);
     head.scope = "row";
+    head.className = "id";
     head.append(link);
     const moment = new Date(row.stored_ms).toISOString().replace("T", " ").replace("Z", "");
-    made.append(head, cell(moment, ""), cell(row.queue, "num"), cell(row.offset, "num"), cell(row.tags, "long"), cell(row.keys, "long"), cell(row.begin, "long"));
+    made.append(head, cell(moment, ""), cell(row.queue, "num"), cell(row.offset, "num"), cell(row.tags, "brief"), cell(row.keys, "brief"), cell(row.begin, "rest"));
     return made;
   }
 

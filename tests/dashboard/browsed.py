@@ -1,0 +1,185 @@
+"""A broker with messages of every kind, and what a page of it does in a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from free_ports import free_port
+
+from triomq import ConsumeFromWhere, DeadLetter, LocalTransactionState, Message, MessageExt
+from triomq.blocking import Admin, Producer, PushConsumer, TransactionProducer
+from triomq.testing import LocalCluster
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+LIMIT_SECONDS = 15
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">&'"
+HOSTILE_TOPIC = HOSTILE + "T" * (60 - len(HOSTILE))
+ORDERS = "orders-of-the-shop"
+PAGES = (
+    *("/", "/topics", "/topics?kind=all", "/groups", "/messages", "/dead", "/waiting", "/connections", "/broker"),
+    *("/configuration", "/configuration?changed=1", "/topics?q=nothing+like+this", "/no-such-page"),
+    *("/letters?group=billing", f"/tail?topic={ORDERS}", f"/messages?topic={ORDERS}&text=nothing+like+this"),
+    *(f"/topic?name={ORDERS}", "/group?name=billing", "/group?name=resting", f"/messages?topic={ORDERS}"),
+    f"/topic?name={quote(HOSTILE_TOPIC)}",
+    f"/messages?topic={ORDERS}&key=order-7",
+)
+ACTING_PAGES = ("/edit-topic", f"/edit-topic?name={ORDERS}", "/edit-group", "/edit-group?name=resting", "/send?topic=a")
+
+
+def chromium() -> str | None:
+    """Return where a browser is; Playwright's own are not on a package index."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+class Shown:
+    """A cluster of one broker whose dashboard is at `origin`."""
+
+    def __init__(self, cluster: LocalCluster, origin: str) -> None:
+        self.cluster = cluster
+        self.origin = origin
+
+    def token(self) -> str:
+        return (self.cluster.store / "dashboard.token").read_text().strip()
+
+
+@contextmanager
+def shown(folder: Path, **settings: str) -> Iterator[Shown]:
+    """A broker that takes actions."""
+    port = free_port()
+    more = {"dashboardPort": str(port), "dashboardReadOnly": "false", "transactionTimeOut": "600000", **settings}
+    with LocalCluster(store=folder, settings=more) as cluster:
+        yield Shown(cluster, f"http://127.0.0.1:{port}")
+
+
+def hostile_table(folder: Path) -> None:
+    """Leave a topic with markup in its name where the broker finds it: it is loaded, not checked, at a start."""
+    topic = {
+        "topicName": HOSTILE_TOPIC,
+        "readQueueNums": 2,
+        "writeQueueNums": 2,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+    }
+    table = {"topicConfigTable": {HOSTILE_TOPIC: {**topic, "topicSysFlag": 0, "order": False}}}
+    (folder / "config").mkdir(parents=True)
+    (folder / "config/topics.json").write_text(json.dumps({**table, "dataVersion": {"timestamp": 1, "counter": 1}}))
+
+
+@contextmanager
+def trading(name_server: str) -> Iterator[None]:
+    """Send orders, delayed and half messages; consume some, give some up, and leave a group behind."""
+    with Admin(name_server=name_server) as admin:
+        admin.create_topic(ORDERS, read_queues=4, write_queues=4)
+    with Producer("shop", name_server=name_server) as producer:
+        body = json.dumps(
+            {"order": 7, "items": ["book", "lamp"], "cents": 4_200, "note": "leave it with the neighbours"}
+        )
+        orders = [
+            Message(ORDERS, body.encode(), tags="paid", keys=f"order-{number} customer-{number * 7}")
+            for number in range(120)
+        ]
+        producer.send_many(orders)
+        producer.send(Message(ORDERS, f"{HOSTILE} {'x' * 300}".encode(), tags=HOSTILE, keys=HOSTILE))
+        producer.send(Message(ORDERS, b"\x00\xff\xfe", tags="binary", keys="k" * 200))
+        for level in (14, 17, 18):
+            later = Message(ORDERS, b"later")
+            later.delay_level = level
+            producer.send(later)
+    with TransactionProducer(
+        "shop-transactions",
+        lambda message, argument: LocalTransactionState.UNKNOW,
+        lambda message: LocalTransactionState.UNKNOW,
+        name_server=name_server,
+    ) as transactions:
+        transactions.send_in_transaction(Message(ORDERS, b"half"))
+    given_up = threading.Event()
+
+    def bill(message: MessageExt) -> None:
+        if message.tags == "binary":
+            given_up.set()
+            raise DeadLetter("this order cannot be read")
+
+    def consumer(group: str) -> PushConsumer:
+        return PushConsumer(group, name_server=name_server, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+    with consumer("resting") as resting:
+        resting.subscribe(ORDERS, "paid || binary")
+        assert resting.receive(timeout_seconds=LIMIT_SECONDS) is not None
+        resting.ack()
+    with consumer("billing") as billing:
+        billing.subscribe(ORDERS)
+        billing.listen(bill)
+        assert given_up.wait(LIMIT_SECONDS)
+        yield
+
+
+class Watched:
+    """A page, and everything that went wrong on it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.faults: list[str] = []
+        page.on("console", lambda said: self._note(said.type in ("error", "warning"), f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: self._note(True, f"page: {error}"))
+        page.on("dialog", lambda dialog: self._note(True, f"dialog: {dialog.message}"))
+        page.on("response", lambda answer: self._note(answer.status >= 500, f"{answer.status}: {answer.url}"))
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective))"
+        )
+
+    def _note(self, is_fault: bool, text: str) -> None:
+        # Chromium says on the console that a page is a 404, as this one is meant to be.
+        if is_fault and "the server responded with a status of 4" not in text:
+            self.faults.append(text)
+
+    def faults_of_layout(self) -> list[str]:
+        """Return what does not fit: a page that scrolls sideways, words and ids on two lines."""
+        found: Any = self.page.evaluate(_LAYOUT)
+        return [str(one) for one in found]
+
+    def findings_of_axe(self, *rules: str) -> list[str]:
+        """Return what assistive technology trips over, by these rules or by all."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+        found: Any = Axe().run(self.page, options=options).response["violations"]
+        return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
+
+
+_LAYOUT = """() => {
+  const found = [];
+  const wide = document.documentElement.scrollWidth;
+  if (wide > innerWidth) found.push(`the page is ${wide} wide, the window ${innerWidth}`);
+  const lines = (node, from, to) => {
+    const range = document.createRange();
+    range.setStart(node, from);
+    range.setEnd(node, to);
+    return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+  };
+  const parts = ".card:not(.whole), thead th, nav, .state, .id, .key, td.num, .chips, button";
+  for (const part of document.querySelectorAll(parts)) {
+    const walker = document.createTreeWalker(part, NodeFilter.SHOW_TEXT);
+    for (let node; (node = walker.nextNode());)
+      for (const word of node.data.matchAll(/[^ \\n]+/g))
+        if (lines(node, word.index, word.index + word[0].length) > 1) found.push(`${word[0]} is on two lines`);
+  }
+  for (const value of document.querySelectorAll(".card dd"))
+    if (value.scrollWidth > value.clientWidth) found.push(`${value.textContent} is cut`);
+  for (const control of document.querySelectorAll("a, button, input:not([type=hidden]), select, textarea, summary")) {
+    const box = control.getBoundingClientRect();
+    const isOutside = box.width && (box.left < 0 || box.right > innerWidth);
+    if (isOutside && !control.closest(".table") && !control.matches(".skip"))
+      found.push(`${control.textContent || control.name} is outside of the window`);
+  }
+  return found;
+}"""

@@ -1,0 +1,408 @@
+"""The dashboard as people meet it: in Chromium, with the mouse and without, wide, narrow, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browsed import (
+    ACTING_PAGES,
+    HOSTILE,
+    HOSTILE_TOPIC,
+    LIMIT_SECONDS,
+    ORDERS,
+    PAGES,
+    Shown,
+    Watched,
+    chromium,
+    hostile_table,
+    shown,
+    trading,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+WIDE, NARROW = (1280, 900), (390, 844)
+REFRESH_MS = 6_000
+ACCOUNTS = """accounts:
+- {accessKey: reader-1, secretKey: secret-of-reader, topicPerms: [open=SUB]}
+- {accessKey: administrator, secretKey: secret-of-admin, admin: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    """Start a broker with messages of every kind and a group at work."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    hostile_table(folder)
+    with shown(folder) as found, trading(found.cluster.name_server):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(broker: Shown) -> Iterator[Browser]:
+    """Start one browser for all tests. The broker comes first: its clients are for programs without an event loop."""
+    pytest.importorskip("playwright", reason="the extra `browser` is not installed")
+    path = chromium()
+    if path is None:
+        pytest.skip("there is no Chromium")
+    from playwright.sync_api import sync_playwright
+
+    # Tests may run as root, and in containers whose shared memory is small.
+    arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, headless=True, args=arguments)
+        yield found
+        found.close()
+
+
+Open = Callable[..., Watched]
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Return what opens a page in a context of its own."""
+    with ExitStack() as stack:
+
+        def opened(size: tuple[int, int] = WIDE, **options: Any) -> Watched:
+            viewport = {"width": size[0], "height": size[1]}
+            context = browser.new_context(viewport=viewport, locale="en-GB", **options)  # type: ignore[arg-type]
+            stack.callback(context.close)
+            context.set_default_timeout(LIMIT_SECONDS * 1000)
+            return Watched(context.new_page())
+
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def entered(browser: Browser, broker: Shown) -> Any:
+    """Log in with the token, once, and return the session."""
+    context = browser.new_context()
+    page = context.new_page()
+    log_in(page, broker)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+def log_in(page: Page, broker: Shown) -> None:
+    page.goto(f"{broker.origin}/login")
+    page.get_by_label("Token").fill(broker.token())
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Log out").wait_for()
+
+
+def picture(page: Page, folder: Path, name: str) -> None:
+    """Leave a picture in the output of the test."""
+    page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+
+def name_of(path: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in path)[:60]
+
+
+# -- every page --------------------------------------------------------------------------------------------------------
+
+
+# The first is examined by all rules of axe, the others by those whose findings depend on colours or on the width.
+@pytest.mark.parametrize(
+    ("size", "scheme", "rules"),
+    [
+        (WIDE, "light", ()),
+        (WIDE, "dark", ("color-contrast",)),
+        (NARROW, "light", ("scrollable-region-focusable", "target-size")),
+    ],
+    ids=["wide", "dark", "narrow"],
+)
+def test_every_page_opens_without_a_fault_and_fits(
+    open_page: Open,
+    broker: Shown,
+    entered: Any,
+    tmp_path: Path,
+    size: tuple[int, int],
+    scheme: str,
+    rules: tuple[str, ...],
+) -> None:
+    watched = open_page(size, color_scheme=scheme, storage_state=entered)
+    page = watched.page
+    faults: dict[str, list[str]] = {}
+
+    def look(name: str) -> None:
+        picture(page, tmp_path, name_of(name))
+        found = [*watched.faults, *watched.faults_of_layout(), *watched.findings_of_axe(*rules)]
+        watched.faults.clear()
+        if found:
+            faults[name] = found
+
+    for path in (*PAGES, *ACTING_PAGES):
+        page.goto(broker.origin + path)
+        look(path)
+    page.goto(f"{broker.origin}/messages?topic={ORDERS}")
+    page.locator("tbody .id a").first.click()
+    page.get_by_role("heading", name="Properties").wait_for()
+    look("message")
+    page.context.clear_cookies()
+    page.goto(f"{broker.origin}/login")
+    look("login")
+    assert faults == {}
+
+
+def test_every_page_is_in_reach_of_a_thumb_on_a_narrow_screen(open_page: Open, broker: Shown) -> None:
+    page = open_page(NARROW, has_touch=True).page
+    page.goto(broker.origin)
+    links = page.get_by_role("navigation", name="Pages").get_by_role("link").all()
+    names = [link.inner_text() for link in links]
+    assert "Configuration" in names
+    for name in names:
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).tap()
+        page.wait_for_url(lambda url: True)
+        assert page.locator("header [aria-current=page]").inner_text() == name
+        assert page.evaluate("document.querySelector('header nav ul').scrollLeft") == 0
+
+
+def test_times_are_of_one_zone_which_the_page_names_once(open_page: Open, broker: Shown) -> None:
+    page = open_page(timezone_id="America/St_Johns").page
+    for path in ("/", f"/topic?name={ORDERS}", f"/messages?topic={ORDERS}", "/waiting", "/broker"):
+        page.goto(broker.origin + path)
+        assert page.locator("body").inner_text().count("UTC") == 1, path
+
+
+def test_the_list_of_topics_begins_with_the_user_s_own(open_page: Open, broker: Shown) -> None:
+    page = open_page().page
+    page.goto(f"{broker.origin}/topics")
+    assert ORDERS in page.locator("tbody").inner_text()
+    assert "SCHEDULE_TOPIC_XXXX" not in page.locator("tbody").inner_text()
+    page.get_by_role("link", name="all", exact=True).click()
+    page.get_by_role("link", name="SCHEDULE_TOPIC_XXXX").wait_for()
+
+
+def test_the_configuration_has_sections_and_a_filter(open_page: Open, broker: Shown) -> None:
+    page = open_page().page
+    page.goto(f"{broker.origin}/configuration")
+    assert page.get_by_role("heading", level=2).all_inner_texts() == ["Broker", "Listening", "Connecting", "Store"]
+    assert page.evaluate("document.documentElement.scrollHeight") < 2 * WIDE[1]
+    page.get_by_role("heading", name="Store").click()
+    page.get_by_text("mappedFileSizeCommitLog", exact=True).wait_for()
+    page.get_by_role("searchbox", name="Search").fill("dashboard")
+    page.keyboard.press("Enter")
+    page.get_by_text("dashboardPort", exact=True).wait_for()
+    assert not page.get_by_text("mappedFileSizeCommitLog", exact=True).is_visible()
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/topics?q=nothing+like+this", "search for less"),
+        ("/topics?kind=ordered", "a first message makes one"),
+        ("/messages", "Choose a topic above"),
+        (f"/messages?topic={ORDERS}&key=none", "try without queue, offset, time and key"),
+        ("/broker", "brokerRole=SLAVE"),
+        ("/group?name=resting", "start a consumer of this group"),
+    ],
+)
+def test_where_there_is_nothing_the_page_says_what_to_do(
+    open_page: Open, broker: Shown, path: str, advice: str
+) -> None:
+    page = open_page().page
+    page.goto(broker.origin + path)
+    assert page.get_by_text(advice).count() == 1
+
+
+# -- foreign text ------------------------------------------------------------------------------------------------------
+
+
+def test_markup_in_names_keys_tags_and_bodies_stays_text(open_page: Open, broker: Shown, entered: Any) -> None:
+    watched = open_page(storage_state=entered)
+    page = watched.page
+    assert len(HOSTILE_TOPIC) == 60
+    page.goto(f"{broker.origin}/topics")
+    page.get_by_role("link", name=HOSTILE_TOPIC, exact=True).click()
+    assert page.get_by_role("heading", level=1).inner_text() == HOSTILE_TOPIC
+    page.goto(f"{broker.origin}/messages?topic={ORDERS}")
+    row = page.locator("tbody tr").filter(has_text=HOSTILE).first
+    assert row.locator("td").all_inner_texts()[3:5] == [HOSTILE, HOSTILE]
+    row.get_by_role("link").click()
+    assert page.locator("pre.body").inner_text().startswith(HOSTILE)
+    page.get_by_role("row", name="KEYS").get_by_text(HOSTILE).wait_for()
+    assert page.locator("main img").count() == 0
+    assert "owned" not in page.title()
+    assert watched.faults == []
+
+
+# -- login -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_login_comes_first_and_takes_the_right_secret_only(open_page: Open, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/plain_acl.yml").write_text(ACCOUNTS)
+    with shown(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path)) as guarded:
+        watched = open_page()
+        page = watched.page
+        page.goto(f"{guarded.origin}/topics")
+        picture(page, tmp_path, "login")
+        for secret in ("wrong-secret", "secret-of-reader"):
+            page.get_by_label("Access key").fill("reader-1")
+            page.get_by_label("Secret key").fill(secret)
+            page.get_by_role("button", name="Log in").click()
+            if secret == "wrong-secret":
+                assert "do not fit" in page.get_by_role("alert").inner_text()
+        assert page.get_by_role("heading", level=1).inner_text() == "Topics", "back to the page that was asked for"
+        assert page.get_by_role("link", name="Create a topic").count() == 0, "a reader does not see actions"
+        page.get_by_role("button", name="Log out (reader-1)").click()
+        page.get_by_label("Secret key").wait_for()
+        assert watched.faults == []
+
+
+def test_a_wrong_token_is_refused_and_a_right_one_is_good_once(open_page: Open, broker: Shown) -> None:
+    page = open_page().page
+    page.goto(broker.origin)
+    page.get_by_role("link", name="Log in to change something").click()
+    page.get_by_label("Token").fill("not the token")
+    page.get_by_role("button", name="Log in").click()
+    assert "not the token" in page.get_by_role("alert").inner_text()
+    token = broker.token()
+    log_in(page, broker)
+    page.get_by_role("button", name="Log out").click()
+    page.goto(f"{broker.origin}/login")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("alert").wait_for()
+
+
+# -- actions -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_made_and_deleted(open_page: Open, broker: Shown, entered: Any, tmp_path: Path) -> None:
+    watched = open_page(storage_state=entered)
+    page = watched.page
+    page.goto(f"{broker.origin}/topics")
+    page.get_by_role("link", name="Create a topic").click()
+    page.get_by_label("Name").fill("made-by-hand")
+    page.get_by_role("button", name="Show what will change").click()
+    page.get_by_text("Nothing has changed yet").wait_for()
+    picture(page, tmp_path, "preview")
+    page.get_by_role("button", name="Create or change the topic").click()
+    page.get_by_role("link", name="Show how it is now").click()
+    assert page.get_by_role("heading", level=1).inner_text() == "made-by-hand"
+    page.get_by_role("button", name="Delete the topic").click()
+    confirm = page.get_by_role("button", name="Delete the topic")
+    confirm.click()
+    assert page.get_by_text("Nothing has changed yet").count() == 1, "the name has to be typed"
+    page.get_by_role("textbox").fill("made-by-hand")
+    picture(page, tmp_path, "delete")
+    assert watched.faults_of_layout() == []
+    confirm.click()
+    page.get_by_text("The topic was deleted").wait_for()
+    page.goto(f"{broker.origin}/topic?name=made-by-hand")
+    assert page.get_by_role("heading", level=1).inner_text() == "Not found"
+    assert watched.faults == []
+
+
+def test_offsets_are_reset_after_a_preview(open_page: Open, broker: Shown, entered: Any, tmp_path: Path) -> None:
+    watched = open_page(storage_state=entered)
+    page = watched.page
+    page.goto(f"{broker.origin}/group?name=resting")
+    page.get_by_role("link", name="Change, reset or delete the group").click()
+    page.get_by_label("Topic").select_option(ORDERS)
+    page.get_by_role("combobox", name="To", exact=True).select_option("the end")
+    page.get_by_role("button", name="Show what will change").nth(1).click()
+    page.get_by_role("columnheader", name="Before").wait_for()
+    picture(page, tmp_path, "reset")
+    assert watched.faults_of_layout() == []
+    page.get_by_role("textbox").fill("resting")
+    page.get_by_role("button", name="Reset the offsets").click()
+    page.get_by_text("The offsets were reset").first.wait_for()
+    page.goto(f"{broker.origin}/group?name=resting")
+    rows = page.get_by_role("row").filter(has_text=ORDERS).filter(has=page.get_by_role("rowheader")).all()
+    assert {row.get_by_role("cell").nth(3).inner_text() for row in rows} == {"0"}, "no backlog is left"
+    assert watched.faults == []
+
+
+# -- keyboard ----------------------------------------------------------------------------------------------------------
+
+
+def press_until(page: Page, name: str, most: int = 80) -> None:
+    """Press Tab until what has this name has the focus, which must be visible."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        text, outline = page.evaluate(
+            "(() => { const one = document.activeElement; const label = one.labels && one.labels[0];"
+            " return [((label || one).textContent || '').trim(), getComputedStyle(one).outlineStyle] })()"
+        )
+        if text.startswith(name):
+            assert outline == "solid", f"{name}: nobody sees that it has the focus"
+            return
+    raise AssertionError(f"Tab does not reach {name!r}")
+
+
+def test_one_logs_in_and_acts_without_a_mouse(open_page: Open, broker: Shown) -> None:
+    page = open_page().page
+    page.goto(broker.origin)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main", "the first stop skips the navigation"
+    page.reload()
+    press_until(page, "Log in to change something")
+    page.keyboard.press("Enter")
+    page.get_by_label("Token").wait_for()
+    page.keyboard.type(broker.token())  # it has the focus
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Log out").wait_for()
+    press_until(page, "Topics")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Topics").wait_for()
+    press_until(page, "Create a topic")
+    page.keyboard.press("Enter")
+    page.get_by_label("Name").wait_for()
+    press_until(page, "Name")
+    page.keyboard.type("typed-only")
+    page.keyboard.press("Enter")
+    page.get_by_text("Nothing has changed yet").wait_for()
+    press_until(page, "Create or change the topic")
+    page.keyboard.press("Enter")
+    page.get_by_text("The topic was created").wait_for()
+
+
+# -- refresh -----------------------------------------------------------------------------------------------------------
+
+
+def test_ready_turns_grey_when_the_broker_stops_and_green_when_it_is_back(open_page: Open, tmp_path: Path) -> None:
+    def colour(page: Page) -> str:
+        return str(page.evaluate("getComputedStyle(document.querySelector('.state .mark')).backgroundColor"))
+
+    watched = open_page()
+    page = watched.page
+    page.clock.install()
+    with shown(tmp_path / "store") as stopping:
+        page.goto(stopping.origin)
+        page.get_by_text("Ready", exact=True).wait_for()
+        green = colour(page)
+        page.clock.run_for(REFRESH_MS)
+        assert page.get_by_text("Not reachable since").is_hidden()
+    page.clock.run_for(REFRESH_MS)
+    page.get_by_text("Not reachable since").wait_for()
+    picture(page, tmp_path, "gone")
+    assert page.get_by_text("Ready", exact=True).is_hidden()
+    assert page.get_by_text("Unknown", exact=True).is_visible()
+    assert colour(page) != green
+    port = stopping.origin.rpartition(":")[2]
+    with shown(tmp_path / "store", dashboardPort=port):
+        page.clock.run_for(REFRESH_MS)
+        page.get_by_text("Ready", exact=True).wait_for()
+        assert colour(page) == green
+        assert page.get_by_text("Not reachable since").is_hidden()
+
+
+def test_a_refresh_leaves_alone_what_somebody_types(open_page: Open, broker: Shown) -> None:
+    page = open_page().page
+    page.clock.install()
+    page.goto(f"{broker.origin}/topics")
+    page.get_by_role("searchbox", name="Search").fill("half a wo")
+    with page.expect_response(lambda response: response.url.endswith("/topics")):
+        page.clock.run_for(REFRESH_MS)
+    assert page.get_by_role("searchbox", name="Search").input_value() == "half a wo"
