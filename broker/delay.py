@@ -145,11 +145,18 @@ class DelayedDelivery:
         self._levels = DelayLevels(configuration.store.message_delay_level)
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """Return level -> (offset of the next message to deliver, end of the level's queue), for runtime
-        information."""
+        """Return level -> (offset of the next message to deliver, end of the level's queue) of the levels that have
+        delivered something, as RocketMQ's runtime information has them."""
         return {
             level: (queue_offset, self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1))
             for level, queue_offset in self._offsets.items()
+        }
+
+    def every_level(self) -> dict[int, tuple[int, int]]:
+        """Return the same of all levels, also of those that have delivered nothing yet."""
+        return {
+            level: (self._offsets.get(level), self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1))
+            for level in range(1, self._levels.max_level + 1)
         }
 
     def next_due_ms(self) -> int | None:

@@ -254,7 +254,7 @@ class OwnFigures:
 
     def _delays(self) -> Iterator[Family]:
         serving = self._parts.serving
-        progress = serving.delivery.progress()
+        progress = serving.delivery.every_level()
         yield gauge(
             "triomq_delay_pending_messages",
             "Delayed messages that wait, by delay level.",

@@ -87,7 +87,7 @@ class Overview:
 
     def delayed(self) -> int:
         """Return the number of delayed messages that wait."""
-        return sum(max(0, newest - done) for done, newest in self._serving.delivery.progress().values())
+        return sum(max(0, newest - done) for done, newest in self._serving.delivery.every_level().values())
 
     def _half_messages(self) -> int:
         log = self._serving.transactions.log

@@ -65,10 +65,8 @@ class Waiting:
             raise NotThere("only administrators see the delayed and half messages of all topics")
         levels: list[Data] = []
         delays = DelayLevels(self._serving.tables.configuration.store.message_delay_level)
-        for level in range(1, delays.max_level + 1):
+        for level, (done, end) in self._serving.delivery.every_level().items():
             queue_id = level - 1
-            end = self._reading.max_offset(SCHEDULE_TOPIC, queue_id)
-            done, _ = self._serving.delivery.progress().get(level, (0, end))
             # the code of a delayed message's entry is the time of its delivery
             first = self._reading.queue_entries(SCHEDULE_TOPIC, queue_id, done, 1)
             levels.append(

@@ -7,9 +7,11 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from broker_scrape import traffic
+import trio
+from broker_scrape import Scrape, fetch, traffic
 from broker_shown import shown
 from broker_whole import whole_broker
+from free_ports import free_port
 
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.controller import BrokerController
@@ -65,6 +67,17 @@ async def test_topics_and_groups_of_the_broker_stand_apart_from_those_of_users(t
         figures = (await here.data("/"))["figures"]
         assert (figures["topics"], figures["groups"]) == (2, 1)
         assert "kind=system" in (await here.get("/groups?kind=system&sort=lag"))[1]
+
+
+async def test_delayed_messages_count_before_any_of_their_level_was_delivered(tmp_path: Path) -> None:
+    port = free_port()
+    async with shown(tmp_path, metricsPort=str(port)) as here:
+        await here.broker.create_topic("T")
+        for _ in range(2):
+            await here.broker.send("T", properties="DELAY\x0118")
+        assert (await here.data("/"))["figures"]["delayed"] == 2
+        _, _, text = await trio.to_thread.run_sync(fetch, port, "/metrics")
+        assert Scrape(text).value("triomq_delay_pending_messages", level="18") == 2
 
 
 async def test_the_uptime_begins_with_the_broker_not_with_the_first_visitor(
