@@ -683,6 +683,38 @@ def test_many_refusals_are_few_lines(control: AccessControl) -> None:
     assert LINES_PER_SECOND <= len(logs) < 5 * LINES_PER_SECOND, "a slow machine may need several seconds"
 
 
+def test_refusals_are_counted_by_their_reason(control: AccessControl) -> None:
+    requests = [
+        new_request(SEND),
+        signed(SEND, access_key="nobody1"),
+        signed(SEND, secret_key="wrong"),
+        signed(SEND, {"b": "closed"}),
+        signed(SEND, {"b": "unknown"}),
+        signed(17, {"topic": "new"}),
+        signed(SEND, {"b": "orders"}),
+    ]
+    assert [refusal(control, request) is None for request in requests] == [False] * 6 + [True]
+    assert control.refused == {"no_access_key": 1, "unknown_access_key": 1, "bad_signature": 1, "no_permission": 3}
+
+
+def test_the_audit_names_the_account_and_whether_an_address_stood_for_its_signature(control: AccessControl) -> None:
+    def who(access_key: str, remote: str) -> str:
+        return control.who(cast(Any, FakeConnection(remote)), signed(17, access_key=access_key))
+
+    assert who(OPERATOR, STRANGER) == OPERATOR
+    assert who(OPERATOR, "10.2.0.4:9") == f"{OPERATOR} (white address)"
+    assert who("deleted-meanwhile", "10.2.0.4:9") == "deleted-meanwhile"
+    assert who(OPERATOR, "10.1.0.9:1") == "(white address)"
+
+
+def test_the_deletion_of_an_account_is_in_the_audit(admin: Admin) -> None:
+    with structlog.testing.capture_logs() as logs:
+        admin.ask(51, accessKey=SHOP)
+    (line,) = [line for line in logs if line["event"] == "account deleted"]
+    assert (line["key"], line["before"]["accessKey"], line["after"]) == (SHOP, SHOP, None)
+    assert SHOP_SECRET not in str(line)
+
+
 def test_a_refusal_is_a_line_of_bounded_length(control: AccessControl) -> None:
     """The reason names the account, which a stranger chooses."""
     with structlog.testing.capture_logs() as logs:

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from free_ports import free_port
@@ -120,6 +121,16 @@ async def test_the_history_is_what_counters_grew_by_a_second(autojump_clock: tri
     counted = 0
     past.sample()
     assert past.hour.column(0)[-1] == 0.0
+
+
+def test_a_point_of_the_day_is_what_its_own_minute_brought() -> None:
+    counted = 0.0
+    past = History([Series("a", "/s", lambda: counted)])
+    for grown in (60, 600, 0):
+        for _ in range(history.SAMPLES_OF_A_DAY_POINT):
+            counted += grown / history.SAMPLES_OF_A_DAY_POINT
+            past.sample()
+    assert past.day.column(0) == pytest.approx([1.0, 10.0, 0.0])
 
 
 def test_figures_are_readable() -> None:

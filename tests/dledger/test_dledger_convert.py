@@ -436,7 +436,7 @@ async def test_a_target_is_refused_until_its_log_and_tables_are_whole(tmp_path: 
     await filled(tmp_path / "plain")
     await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
     source = tmp_path / ("plain" if make is to_ledger else "ledger")
-    refused = started = last = 0
+    refused = started = last = marked = 0
     is_done = False
     while not is_done:
         target = tmp_path / f"target-{last}"
@@ -455,6 +455,7 @@ async def test_a_target_is_refused_until_its_log_and_tables_are_whole(tmp_path: 
                     await store.load()
             except StoreRefused as error:
                 assert "has not ended" in str(error)
+                marked += (target / "unfinished").read_bytes() == b"a conversion into this directory has not ended\n"
                 with pytest.raises(StoreRefused, match="not empty"):
                     await convert(make, source, target)
                 refused += 1
@@ -464,6 +465,7 @@ async def test_a_target_is_refused_until_its_log_and_tables_are_whole(tmp_path: 
                 abandon(store)
         last += 1 if last < 20 else 3
     assert refused > 10 and started > 5
+    assert marked == refused - 1, "who finds the file can read what it says, once it is written"
 
 
 async def test_what_cannot_be_a_source_or_a_target_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from golden_data import golden_group
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_faults import FailingFiles, RecordingFiles, crash, replay_onto
+from stored_records import encoded
 
 from triomq.dledger.ledger import entry_format
 from triomq.dledger.ledger.ledger import INDEX_FILE_BYTES, Ledger
@@ -25,7 +26,7 @@ from triomq.dledger.ledger.records import is_whole_record, opening_record
 from triomq.dledger.ledger.runs import LONGEST_ENTRY_BYTES
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
-from triomq.dledger.wire.bodies import Entry
+from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 from triomq.protocol import record
 from triomq.protocol.record import read_fields
 from triomq.store.config import StoreSettings
@@ -508,6 +509,15 @@ def test_a_torn_topic_behind_what_was_on_disk_ends_the_ledger(tmp_path: Path) ->
     ledger = Ledger(Files(), str(directory), GOLDEN_FILE_BYTES)
     ledger.open()
     assert ledger.end_index == 259
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_whole"), [(b"Orders", True), (b"\1rders", True), (b"\0rders", False), (b"Or\0ers", False)]
+)
+def test_a_record_is_whole_unless_its_topic_has_a_zero(topic: bytes, is_whole: bool) -> None:
+    body = bytes(encoded(b"Orders", b"body", b"KEYS\1k", physical_offset=1000 + ENTRY_HEADER_BYTES))
+    body = body.replace(b"Orders", topic)
+    assert is_whole_record(Entry(body=body, pos=1000, size=ENTRY_HEADER_BYTES + len(body))) is is_whole
 
 
 # Power failures.

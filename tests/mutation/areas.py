@@ -93,7 +93,13 @@ AREAS = {
     ),
     "acl": Area(
         ("broker/acl/*.py", "broker/processors/acl.py"),
-        ("tests/broker/test_broker_acl*.py", *WHOLE_BROKER),
+        (
+            "tests/broker/test_broker_acl*.py",
+            "tests/broker/test_broker_bound_signatures.py",
+            "tests/broker/test_broker_failed_signatures.py",
+            "tests/broker/test_broker_audit.py",
+            *WHOLE_BROKER,
+        ),
     ),
     "registration": Area(
         (

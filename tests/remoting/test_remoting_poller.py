@@ -411,6 +411,31 @@ async def test_what_a_socket_does_not_take_leaves_in_order_when_it_is_read(nurse
     assert not connection.paused
 
 
+async def test_a_peer_that_takes_what_waits_for_it_is_active(nursery: trio.Nursery) -> None:
+    """Else a client that reads a long answer slowly, and asks nothing meanwhile, is closed as idle."""
+    now = 100.0
+    bench = Bench(nursery, lambda: now)
+    connection, peer = bench.connection(high_water_bytes=1 << 24, low_water_bytes=1000)
+    connection._send(new_request(1, body=bytes(4_000_000)))
+    bench.turn.end()
+    began = connection.last_active
+    peer.setblocking(False)
+
+    def took_some_and_is_active() -> bool:
+        with suppress(BlockingIOError):
+            peer.recv(1 << 16)
+        return connection.last_active == now
+
+    now = 107.0
+    async with trio.open_nursery() as serving:
+        serving.start_soon(bench.poller.run)
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+        assert connection.last_active == began, "it has taken nothing"
+        await until(took_some_and_is_active)
+        serving.cancel_scope.cancel()
+
+
 async def test_a_paused_connection_is_not_read_from(nursery: trio.Nursery) -> None:
     bench = Bench(nursery)
     connection, peer = bench.connection()
