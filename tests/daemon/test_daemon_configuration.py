@@ -196,6 +196,15 @@ def test_keys_that_parts_read_by_themselves_are_listed_without_a_warning(tmp_pat
     assert loaded.unknown_values() == loaded.file_values
 
 
+def test_keys_that_are_read_apart_are_listed_without_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerId=2\nlistenPort=1\n")
+    loaded = load_configuration(read_environment({}), file=file)
+    assert loaded.read(ExampleBroker).broker_id == 2
+    assert loaded.unknown_keys() == {"listenPort": None}
+    assert loaded.unknown_values() == loaded.file_values
+
+
 def test_the_tls_file_wins_over_properties_except_the_mode(tmp_path: Path) -> None:
     file = tmp_path / "tls.properties"
     file.write_text("tls.server.keyPath=/file.key\ntls.server.mode=enforcing\nother=1\n")

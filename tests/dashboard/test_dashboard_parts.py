@@ -19,6 +19,7 @@ from triomq.dashboard import charts, history
 from triomq.dashboard.door import Door
 from triomq.dashboard.history import History, Ring, Series
 from triomq.dashboard.listing import MOST_FIELDS, ROWS, Page, fields_of, listed, number_of
+from triomq.dashboard.one_time_token import TokenHolder
 from triomq.dashboard.render import bytes_text, duration_text, moment_text, number_text, rate_text
 from triomq.dashboard.texts import CHINESE
 
@@ -133,8 +134,14 @@ def test_a_point_of_the_day_is_what_its_own_minute_brought() -> None:
     assert past.day.column(0) == pytest.approx([1.0, 10.0, 0.0])
 
 
+def test_who_holds_the_token_sees_everything() -> None:
+    holder = TokenHolder()
+    assert (holder.is_admin, holder.may_read("Orders"), holder.may_read_group("Buyers")) == (True, True, True)
+
+
 def test_figures_are_readable() -> None:
     assert [bytes_text(n) for n in (None, 0, 1023, 1536, 5 * 1024**4)] == ["–", "0 B", "1023 B", "1.5 KiB", "5.0 TiB"]  # noqa: RUF001
+    assert bytes_text(3 * 1024**5) == "3.0 PiB"
     assert [rate_text(n) for n in (0, 0.254, 1.0, 3.14, 1500.4)] == ["0", "0.25", "1", "3.1", "1\u202f500"]
     assert [duration_text(n) for n in (0, 0.31, 61, 3600, 90061)] == ["0 s", "0.3 s", "1 min 1 s", "1 h", "1 d 1 h"]
     assert moment_text(1_600_000_000_123) == "2020-09-13 12:26:40.123"

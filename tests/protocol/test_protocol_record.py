@@ -58,6 +58,11 @@ def messages(draw: st.DrawFn) -> MessageExt:
     return message
 
 
+def test_the_magic_codes_are_those_of_rocketmq() -> None:
+    assert bytes.fromhex("daa320a7") == record.MESSAGE_MAGIC_BYTES
+    assert bytes.fromhex("cbd43194") == record.BLANK_MAGIC_BYTES
+
+
 def test_the_example_of_the_format() -> None:
     message = record.decode_record(EXAMPLE)
     assert (message.topic, message.body, message.queue_id) == ("T", b"hello", 1)

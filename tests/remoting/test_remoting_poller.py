@@ -436,6 +436,32 @@ async def test_a_peer_that_takes_what_waits_for_it_is_active(nursery: trio.Nurse
         serving.cancel_scope.cancel()
 
 
+async def test_a_peer_that_took_everything_does_not_keep_the_poller_busy(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    connection, peer = bench.connection(high_water_bytes=1 << 24, low_water_bytes=1000)
+    peer.setblocking(False)
+    connection._send(new_request(1, body=bytes(1_000_000)))
+    bench.turn.end()
+    taken = 0
+
+    def took_all() -> bool:
+        nonlocal taken
+        with suppress(BlockingIOError):
+            taken += len(peer.recv(1 << 16))
+        return taken > 1_000_000
+
+    async with trio.open_nursery() as serving:
+        serving.start_soon(bench.poller.run)
+        await until(took_all)
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+        turns = bench.handler.turns
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+        assert bench.handler.turns == turns
+        serving.cancel_scope.cancel()
+
+
 async def test_a_paused_connection_is_not_read_from(nursery: trio.Nursery) -> None:
     bench = Bench(nursery)
     connection, peer = bench.connection()
