@@ -181,5 +181,7 @@ _LAYOUT = """() => {
     if (isOutside && !control.closest(".table") && !control.matches(".skip"))
       found.push(`${control.textContent || control.name} is outside of the window`);
   }
+  for (const table of document.querySelectorAll(".table"))
+    if (table.scrollWidth > table.clientWidth && table.tabIndex) found.push("the keyboard cannot scroll a table");
   return found;
 }"""
