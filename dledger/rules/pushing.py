@@ -31,13 +31,14 @@ class _State(enum.Enum):
 
 
 class _Piece:
-    """What a follower that catches up may get before the next pause: entries up to an index, and a number of bytes."""
+    """What a follower that catches up may get before the next pause: as many entries as were appended since the piece
+    before this one, and a number of bytes more."""
 
     __slots__ = ("bytes_left", "end_at", "log_end", "next_at")
 
     def __init__(self) -> None:
         self.bytes_left = 0
-        self.end_at = -1  # the index behind which an entry is sent only while there are bytes left
+        self.end_at = -1  # entries before this index do not count as bytes
         self.log_end = -1  # the end of the log when this piece began
         self.next_at = 0  # when the next one begins
 
@@ -49,9 +50,13 @@ class _Piece:
 
     def room(self, next_index: int, most_entries: int, most_bytes: int) -> tuple[int, int]:
         """Return how many entries, and how many bytes, the next batch of this piece may have."""
-        if self.bytes_left > 0:
-            return most_entries, min(most_bytes, self.bytes_left)
-        return min(most_entries, self.end_at - next_index), most_bytes
+        if next_index < self.end_at:
+            return min(most_entries, self.end_at - next_index), most_bytes
+        return most_entries, min(most_bytes, self.bytes_left)
+
+    def took(self, batch: list[Entry]) -> None:
+        if batch[0].index >= self.end_at:
+            self.bytes_left -= batch[-1].pos + batch[-1].size - batch[0].pos
 
 
 class Pusher:
@@ -171,7 +176,7 @@ class Pusher:
                     break
                 most_entries, most_bytes = self._piece.room(self._next, most_entries, most_bytes)
             batch = log.batch(self._next, most_entries, most_bytes)
-            self._piece.bytes_left -= batch[-1].pos + batch[-1].size - batch[0].pos
+            self._piece.took(batch)
             self._next = batch[-1].index + 1
             self._push(bodies.PUSH_APPEND, batch, now)
         if now >= self._pushed_at + self._commit_after_ms:
