@@ -130,7 +130,7 @@ BUGS = {
         NameServerLink,
         "_send_due",
         wrong.forgets_what_changed_meanwhile,
-        Shape((PLAIN,), steps=("topics", "topics", "topics"), faults=("lag",)),
+        Shape((PLAIN,), steps=("topics",) * 3, faults=("lag",) * 4),
     ),
     "a_restart_that_forgets_topics": Bug(TopicTable, "load", wrong.nothing, _of_a_broker(*_KILLS)),
     "a_topic_that_keeps_its_permission": Bug(

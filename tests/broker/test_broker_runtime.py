@@ -363,6 +363,7 @@ CONNECTIONS = {
     "dashboardHosts",
     "dashboardTls",
     "dashboardInsecure",
+    "dashboardReadOnly",
     "metricsPort",
     "metricsAddress",
     "metricsMaxSeries",

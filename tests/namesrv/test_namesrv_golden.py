@@ -77,6 +77,7 @@ TRIOMQ_KEYS = {
     "dashboardHosts",
     "dashboardInsecure",
     "dashboardPort",
+    "dashboardReadOnly",
     "dashboardTls",
     "metricsMaxSeries",
     "metricsPort",
