@@ -29,7 +29,7 @@ EXCUSED = Excused(
         # A request without these names would lock, register or create something without a name.
         ("lock 41 b'{*", "*"): "TrioMQ requires a group for a lock",
         ("heartbeat: empty*", "*"): "TrioMQ refuses a heartbeat without clientID",
-        # Members that subscribe differently are told so; Apache lets them lose messages in silence.
+        # The response says that members subscribe differently; Apache lets them lose messages in silence.
         ("heartbeat two*", "remark"): "members subscribe differently",
         ("heartbeat, *", "remark"): "members subscribe differently",
         ("group: empty name", "*"): "TrioMQ requires a name for a group",
