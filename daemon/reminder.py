@@ -1,6 +1,7 @@
 """When to say something again: at once, then once a minute as long as it lasts.
 
-Holds the time of the last line for each key, at most MAX_KEYS of them. Pure: the caller passes milliseconds of one
+For many things, by key; `protocol.outage.Outage` is for one. Holds the time of the last line for each key, at most
+MAX_KEYS of them. Pure: the caller passes milliseconds of one
 clock, and logs.
 """
 

@@ -31,9 +31,9 @@ import structlog
 import trio
 
 from triomq.broker.nameservers.registration_request import RegistrationRequests
-from triomq.daemon.reminder import Reminder
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
+from triomq.protocol.outage import Outage
 from triomq.remoting.errors import ConnectionClosed, RemotingError
 
 log = structlog.get_logger("triomq.broker.nameservers.registration")
@@ -61,7 +61,6 @@ class NameServerLink:
     ) -> None:
         self.address = address
         self.is_complete = False
-        self.is_unreachable = False
         self.responded_at: float | None = None
         self._requests = requests
         self._send = send
@@ -74,7 +73,7 @@ class NameServerLink:
         self._started = 0
         self._finished = 0
         self._is_closed = False
-        self._reminder = Reminder()
+        self._outage = Outage()
         self._wakeup = trio.Event()
         self._progress = trio.Event()
 
@@ -138,16 +137,14 @@ class NameServerLink:
 
     def failed(self, reason: str) -> None:
         """Note that the NameServer did not respond; logged at once and then once a minute."""
-        self.is_unreachable = True
-        if self._reminder.is_due("", int(trio.current_time() * 1000)):
+        if self._outage.failed(trio.current_time()):
             log.warning("NameServer unreachable; retrying", nameserver=self.address, error=reason)
 
     def responded(self) -> None:
         """Note that the NameServer responded."""
         self.responded_at = trio.current_time()
-        if self.is_unreachable:
-            self.is_unreachable = False
-            self._reminder.forget("")
+        if self._outage.is_on:  # over with the first response: here failures and successes do not alternate
+            self._outage = Outage()
             log.info("NameServer responds again", nameserver=self.address)
 
     async def run(self) -> None:
