@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 REMIND_SECONDS: Final = 60.0
+MAX_KEYS: Final = 4096
+"""Above it the oldest key is forgotten, and may be logged too early."""
 CALM_SECONDS: Final = 10.0
 """A success sooner after a failure does not end an outage: during a shortage, the two alternate."""
 
@@ -38,3 +40,30 @@ class Outage:
             return False
         self.is_on = False
         return True
+
+
+class Outages:
+    """The same for many things of a kind, by key. Holds when the failure of each was last logged. Unlike an `Outage`,
+    one ends with the first success. There is an entry for each key that fails, at most MAX_KEYS."""
+
+    __slots__ = ("_logged_at",)
+
+    def __init__(self) -> None:
+        self._logged_at: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._logged_at)
+
+    def failed(self, key: str, now: float) -> bool:
+        """Note a failure. Return whether to log it. A clock that was set back does not silence it."""
+        logged_at = self._logged_at.get(key)
+        if logged_at is not None and 0 <= now - logged_at < REMIND_SECONDS:
+            return False
+        if logged_at is None and len(self._logged_at) >= MAX_KEYS:
+            del self._logged_at[next(iter(self._logged_at))]
+        self._logged_at[key] = now
+        return True
+
+    def worked(self, key: str) -> bool:
+        """Note a success. Return whether it ended an outage."""
+        return self._logged_at.pop(key, None) is not None

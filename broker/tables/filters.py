@@ -22,7 +22,6 @@ from triomq.broker.filters.java_values import EvaluationError
 from triomq.broker.filters.sql92 import compile_expression
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
-from triomq.daemon.reminder import Reminder
 from triomq.protocol.bodies.consumer_filter import (
     BloomFilterData,
     ConsumerFilterData,
@@ -30,6 +29,7 @@ from triomq.protocol.bodies.consumer_filter import (
     FilterDataMapByTopic,
 )
 from triomq.protocol.clock import NowMs
+from triomq.protocol.outage import Outages
 from triomq.protocol.properties import parse_bytes
 from triomq.protocol.subscription import SQL92, SubscriptionData
 from triomq.remoting.table_memory import TableAccount, TableMemory
@@ -125,7 +125,7 @@ class FilterTable:
         self._filter_count = 0
         self._characters = 0
         self._saved = ""
-        self._reminder = Reminder()
+        self._outages = Outages()
         self._account = account if account is not None else TableMemory().account("SQL92 filters")
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
@@ -208,7 +208,7 @@ class FilterTable:
             )
         except FilterError as error:
             reason = str(error)[:MAX_REASON_CHARACTERS]
-            if self._reminder.is_due(f"{topic} {group} {reason}", self._now_ms()):
+            if self._outages.failed(f"{topic} {group} {reason}", self._now_ms() / 1000):
                 log.warning("filter does not compile", topic=topic, group=group, reason=reason)
             if known is not None:
                 self._drop(topic, group)

@@ -20,6 +20,6 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 def report(log: structlog.stdlib.BoundLogger, event: str, error: Exception, **facts: object) -> None:
     """Log a failure that the client repairs by itself: as a warning, or at DEBUG level when a server was not reached.
-    The client warns about that itself, once and then once a minute (absences.py)."""
+    The client warns about that itself, once and then once a minute (protocol.outage.Outages)."""
     is_absence = isinstance(error, BrokerUnknown | BrokerUnreachable | NameServersUnreachable)
     (log.debug if is_absence else log.warning)(event, error=str(error), **facts)

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import trio
 
 from triomq.client.core import signing
-from triomq.client.core.absences import Absences
 from triomq.client.core.client_id import local_ip, make_client_id
 from triomq.client.core.config import ClientConfig, parse_addresses
 from triomq.client.core.errors import (
@@ -37,6 +36,7 @@ from triomq.client.instance.name_servers import NameServers
 from triomq.client.instance.wrong_port import recognized
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
+from triomq.protocol.outage import Outages
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingError, RemotingTimeout, TooManyRequests
 from triomq.remoting.http_get import HttpFailed, get_text
@@ -62,7 +62,7 @@ class Caller(ProcessBound):
         if config.credentials is not None:
             self._hooks.append(signing.SigningHook(config.credentials, config.now_ms))
         self._remoting: RemotingClient | None = None
-        self._absences = Absences()
+        self._absences = Outages()
         self.spans = _spans(config, self.namespace, self.client_id)
 
     @property
@@ -84,7 +84,7 @@ class Caller(ProcessBound):
         except (ConnectFailed, ConnectionClosed) as error:
             self._not_reached(target, error)
             raise
-        if self._absences and self._absences.responded(target):
+        if self._absences and self._absences.worked(target):
             log.info("server responds again", server=target)
         for hook in self._hooks:
             hook.after_response(target, request, response)

@@ -25,7 +25,6 @@ from typing import Self
 import trio
 
 from triomq.client.core import requests
-from triomq.client.core.absences import Absences
 from triomq.client.core.config import ClientConfig
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
 from triomq.client.core.log import get_logger, report
@@ -39,6 +38,7 @@ from triomq.client.instance.pending_replies import PendingReplies
 from triomq.client.instance.router import Router
 from triomq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from triomq.protocol.codes import LanguageCode
+from triomq.protocol.outage import Outages
 from triomq.remoting.client import open_client
 from triomq.remoting.connection import Connection
 
@@ -67,7 +67,7 @@ class Client(Router):
         self._stack = AsyncExitStack()
         self._heartbeat_lock = trio.Lock()
         self._lost: set[str] = set()
-        self._remarks = Absences()
+        self._remarks = Outages()
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)

@@ -445,6 +445,14 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond a second, by which clocks with NTP differ; clients of 4.9 sign no time",
     ),
     Constant(
+        "protocol.outage",
+        "MAX_KEYS",
+        "failures of a kind of which the last log line is remembered",
+        "the oldest is forgotten",
+        "tests/broker/test_broker_filters.py::test_outages_forget_the_oldest_key_at_their_bound",
+        clients="served: only a log line may come again too early",
+    ),
+    Constant(
         "broker.quotas.quotas",
         "MAX_PEERS",
         "addresses, accounts and groups whose use is remembered",

@@ -9,9 +9,9 @@ from triomq.broker.errors import TableFull
 from triomq.broker.filters.bloom import BloomFilter, has_bits, murmur3_64, set_bits
 from triomq.broker.pulls.message_filter import RetrySqlFilter, TagFilter, message_filter
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
-from triomq.daemon.reminder import MAX_KEYS, Reminder
 from triomq.protocol.java import string_hash
 from triomq.protocol.message import MessageExt
+from triomq.protocol.outage import MAX_KEYS, Outages
 from triomq.protocol.record import encode_record
 from triomq.protocol.subscription import SubscriptionData, build_subscription
 from triomq.store.results import ExtUnit
@@ -123,12 +123,12 @@ def test_a_filter_that_does_not_compile_is_logged_at_once_and_then_once_a_minute
     )] * 3  # fmt: skip
 
 
-def test_a_reminder_forgets_the_oldest_key_at_its_bound() -> None:
-    reminder = Reminder()
-    assert all(reminder.is_due(str(number), 0) for number in range(MAX_KEYS + 5))
-    assert len(reminder) == MAX_KEYS
-    assert reminder.is_due("0", 1)
-    assert not reminder.is_due(str(MAX_KEYS), 1)
+def test_outages_forget_the_oldest_key_at_their_bound() -> None:
+    outages = Outages()
+    assert all(outages.failed(str(number), 0) for number in range(MAX_KEYS + 5))
+    assert len(outages) == MAX_KEYS
+    assert outages.failed("0", 1)
+    assert not outages.failed(str(MAX_KEYS), 1)
 
 
 def test_dead_filters_are_dropped_after_a_day(clock: FakeClock, bloom: BloomFilter) -> None:

@@ -10,7 +10,6 @@ from client_fakes import NAME_SERVER, ConnectionClosed, FakeBroker, FakeCluster,
 from trio.testing import MockClock
 
 from triomq.client.api import ConsumeFromWhere, Message, MessageQueue, NoRoute, Producer, PushConsumer, SendFailed
-from triomq.client.core.absences import MAX_ADDRESSES, Absences
 from triomq.client.core.errors import (
     BrokerUnknown,
     BrokerUnreachable,
@@ -20,6 +19,7 @@ from triomq.client.core.errors import (
 )
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
+from triomq.protocol.outage import MAX_KEYS, Outages
 from triomq.remoting.client import open_client
 from triomq.remoting.errors import ConnectFailed
 
@@ -244,20 +244,20 @@ async def test_an_absent_name_server_is_one_warning_and_then_one_a_minute(
 
 
 def test_a_server_that_responded_between_is_absent_anew() -> None:
-    absences = Absences()
+    absences = Outages()
     assert absences.failed("a:1", 0)
     assert not absences.failed("a:1", 59)
     assert absences.failed("a:1", 60)
-    assert absences.responded("a:1")
-    assert not absences.responded("a:1")
+    assert absences.worked("a:1")
+    assert not absences.worked("a:1")
     assert absences.failed("a:1", 61)
 
 
 def test_absences_are_bounded() -> None:
-    absences = Absences()
-    for number in range(MAX_ADDRESSES + 10):
+    absences = Outages()
+    for number in range(MAX_KEYS + 10):
         absences.failed(f"a:{number}", 0)
-    assert len(absences) == MAX_ADDRESSES
+    assert len(absences) == MAX_KEYS
 
 
 async def test_calls_that_wait_for_the_same_connection_share_its_failure(
