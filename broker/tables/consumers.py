@@ -103,8 +103,7 @@ class ConsumerGroup:
         """Compare a heartbeat, before it is applied, with what the member before it subscribed to. Return whether it
         shows a difference that was not known."""
         speaker, self.speaker = self.speaker, client_id
-        if self.disagreement and now_ms - self.disagreed_ms > DISAGREEMENT_MS:
-            self.disagreement = ""
+        self.disagreement = self.disagreement_at(now_ms)
         if speaker in ("", client_id) or (all(map(self._agrees, wanted)) and len(wanted) == len(self.subscriptions)):
             return False
         if all(channel.client_id != speaker for channel in self.channels.values()):

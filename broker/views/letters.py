@@ -11,9 +11,8 @@ from triomq.broker.views.found import Found
 from triomq.broker.views.messages import FOREVER_MS, Messages
 from triomq.dashboard.listing import number_of
 from triomq.dashboard.views import Ask, NotThere, Steps
-from triomq.protocol import dead_letters, message_id
+from triomq.protocol import dead_letters
 from triomq.protocol import property_names as names
-from triomq.protocol.errors import ProtocolError
 from triomq.protocol.system_topics import UNDELIVERABLE_TOPIC, dlq_topic, retry_topic
 
 MOST_LETTERS: Final = 50
@@ -56,11 +55,7 @@ class Letters:
 
     def find(self, group: str, letter_id: str) -> Found | None:
         """Return the letter of a group with this offsetMsgId; None if there is none."""
-        try:
-            _, physical_offset = message_id.parse_offset_message_id(letter_id)
-        except ProtocolError:
-            return None
-        found = self._messages.at(physical_offset, _EVERYBODY)
+        found = self._messages.of_place(letter_id, _EVERYBODY)
         is_it = found is not None and found.id == letter_id and found.fields.topic == dlq_topic(group).encode()
         return found if is_it else None
 

@@ -181,7 +181,7 @@ class Messages:
         """Make the page of one message, by either of its ids; that of its producer needs the topic, too."""
         wanted = ask.query.get("id", "").strip()
         topic = ask.query.get("topic", "").strip()
-        found = self._of_place(wanted, ask)
+        found = self.of_place(wanted, ask)
         if found is None and topic and ask.may_read(topic):
             for at in self._reading.offsets_by_key(topic, wanted, MOST_FOUND_BY_KEY, 0, FOREVER_MS):
                 candidate = self.at(at, ask)
@@ -216,7 +216,7 @@ class Messages:
     def body(self, ask: Ask) -> File:
         """Make a file of the body of a message, decompressed, by the id that locates it."""
         wanted = ask.query.get("id", "").strip()
-        found = self._of_place(wanted, ask)
+        found = self.of_place(wanted, ask)
         if found is None:
             raise NotThere(f"there is no message {wanted!r} that you may see")
         body = found.body
@@ -228,7 +228,8 @@ class Messages:
             raise NotThere(f"the body has more than {MOST_FILE_BYTES} bytes: only a consumer gets it")
         return File(f"{found.id}.bin", "application/octet-stream", pieces_of(body))
 
-    def _of_place(self, wanted: str, ask: Ask) -> Found | None:
+    def of_place(self, wanted: str, ask: Ask) -> Found | None:
+        """Return the message that an offsetMsgId of this broker locates, None if the viewer may not see it."""
         try:
             _, physical_offset = message_id.parse_offset_message_id(wanted)
         except ProtocolError:
