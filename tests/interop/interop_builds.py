@@ -51,6 +51,17 @@ def java_class_path(profile: str) -> str:
 
 
 @cache
+def java_agent() -> Path:
+    """Return OpenTelemetry's agent, which instruments the Java client inside of a driver."""
+    need_java()
+    maven = need("mvn")
+    directory = built(
+        HERE / "java-agent", "java-agent", lambda workplace: run_tool([maven, "-q", "-B", "package"], workplace)
+    )
+    return directory / "target" / "opentelemetry-javaagent.jar"
+
+
+@cache
 def node_driver() -> Path:
     need("node")
     npm = need("npm")
