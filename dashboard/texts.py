@@ -312,6 +312,15 @@ CHINESE: Final[dict[str, str]] = {
     "The dead letter was sent again": "死信已重发",
     "The dead letter was not sent": "死信未发送",
     "Dead letters that were resent before": "之前已重发的死信",
+    "Since, by the client's clock": "起始时间（客户端时钟）",
+    "not subscribed": "未订阅",
+    "differs": "不一致",
+    "more subscriptions are not shown": "条订阅未显示",
+    "Read by": "读取者",
+    "lock": "锁",
+    "waiting pull": "等待中的拉取",
+    "commit": "提交",
+    "Read by: who locked the queue (lock), else whose pull waits at it (waiting pull), else which member committed its offset last, and how long ago (commit). When all members broadcast, each reads every queue.": "读取者：锁定该队列的客户端（锁）；否则为在该队列上等待拉取的客户端（等待中的拉取）；否则为最后提交位点的成员及距今时间（提交）。广播模式下每个成员都读取所有队列。",
 }
 
 

@@ -77,6 +77,7 @@ class OffsetProcessor:
         if self._is_outlived(header.topic, header.queue_id, header.commit_offset):
             return new_response(request)
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._consumers.committed(header.consumer_group, connection, header.topic, header.queue_id)
         return new_response(request)
 
     def list_consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -189,6 +189,11 @@ class LongPolling:
         """Return the number of pulls of a connection."""
         return len(self._by_connection.get(connection, ()))
 
+    def queues_of(self, connection: Connection, group: str, most: int) -> list[tuple[str, int]]:
+        """Return topic and queue id of pulls of a connection for a group; of at most this number of its pulls."""
+        headers = [parked.header for parked in islice(self._by_connection.get(connection, ()), most)]
+        return [(header.topic, header.queue_id) for header in headers if header.consumer_group == group]
+
     def _enter(self, parked: ParkedPull, due: float) -> None:
         connection = parked.connection
         self._pool.entered(parked)

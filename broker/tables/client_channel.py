@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from triomq.broker.tables.member_subscriptions import Wanted
+
 if TYPE_CHECKING:
     from triomq.remoting.connection import Connection
 
@@ -17,14 +19,16 @@ GROUPS_IN_A_STEP = 256
 
 @dataclass(slots=True, eq=False)
 class ClientChannel:
-    """A connection and the client id its client chose. `last_update_ms` is the wall-clock time of its last
-    heartbeat."""
+    """A connection and the client id its client chose. `last_update_ms` is the wall-clock time of its last heartbeat.
+    A consumer's last heartbeat subscribed to `wanted`, of which the newest part was made at `since_ms` by its clock."""
 
     connection: Connection
     client_id: str
     language: int
     version: int
     last_update_ms: int
+    wanted: Wanted = ()
+    since_ms: int = 0
 
     def is_silent(self, now_ms: int) -> bool:
         """Return whether the last heartbeat was too long ago. A time in the future is of a clock that was set back: it

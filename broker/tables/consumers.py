@@ -23,6 +23,7 @@ import structlog
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.client_channel import GROUPS_IN_A_STEP, ClientChannel
+from triomq.broker.tables.member_subscriptions import Shared, Wanted, cost_of, wanted_of
 from triomq.protocol.clock import NowMs
 from triomq.protocol.subscription import SubscriptionData
 from triomq.remoting.table_memory import TableAccount, TableMemory
@@ -43,6 +44,9 @@ MOST_SHOWN: Final = 3
 MOST_CHARACTERS: Final = 100
 """Of each name and expression in the text about a difference."""
 
+MAX_READERS_PER_GROUP: Final = 2048
+"""Queues of which is kept who committed an offset last."""
+
 GroupChanged: TypeAlias = Callable[[str, list[ClientChannel]], None]
 GroupRegistered: TypeAlias = Callable[[str, list[SubscriptionData]], None]
 GroupGone: TypeAlias = Callable[[str], None]
@@ -59,11 +63,13 @@ class Consumption:
 
 class ConsumerGroup:
     """One group while it is online. The latest heartbeat determines all of its attributes. `speaker` is the client that
-    sent it, `disagreement` what was seen of members with different subscriptions, at `disagreed_ms`."""
+    sent it, `disagreement` what was seen of members with different subscriptions, at `disagreed_ms`. `wanted` is what
+    the members subscribe to, each for itself; `readers` has the client that committed an offset of a queue last, and
+    when."""
 
     __slots__ = (
-        "channels", "consumption", "disagreed_ms", "disagreement", "held_bytes", "member_bytes", "name", "speaker",
-        "subscription_bytes", "subscriptions",
+        "channels", "consumption", "disagreed_ms", "disagreement", "held_bytes", "member_bytes", "name", "readers",
+        "speaker", "subscription_bytes", "subscriptions", "wanted",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -77,6 +83,8 @@ class ConsumerGroup:
         self.speaker = ""
         self.disagreement = ""
         self.disagreed_ms = 0
+        self.wanted = Shared()
+        self.readers: dict[tuple[str, int], tuple[str, int]] = {}
 
     def members(self) -> list[ClientChannel]:
         """Return the connected clients."""
@@ -224,13 +232,15 @@ class ConsumerTable:
             raise TableFull(f"subscriptions of group {group}", self._max_topics_per_group, "heartbeat")
         if self._channel_count >= self._max_channels and (entry is None or connection not in entry.channels):
             raise TableFull("consumer connections", self._max_channels, f"client {client_id}")
-        more = sum(map(_cost_of, subscriptions)) + _cost_of_member(client_id)
+        wanted = wanted_of(subscriptions)
+        more = sum(map(_cost_of, subscriptions)) + _cost_of_member(client_id) + cost_of(wanted)
         if more > (entry.held_bytes if entry is not None else 0):
             self._account.check(more, f"group {group} of client {client_id}")
         if entry is None:
             entry = self._groups[group] = ConsumerGroup(group)
         entry.consumption = consumption
         joined = self._note_channel(entry, connection, client_id, language, version)
+        _note_wanted(entry, entry.channels[connection], wanted, subscriptions)
         if entry.compare(client_id, subscriptions, self._now_ms()):
             log.warning("members of a group subscribe differently", group=group, reason=entry.disagreement)
         changed = entry.update_subscriptions(subscriptions) or joined
@@ -250,6 +260,7 @@ class ConsumerTable:
             return False
         self._channel_count -= 1
         entry.member_bytes -= _cost_of_member(channel.client_id)
+        entry.wanted.release(channel.wanted)
         groups = self._groups_by_connection[connection]
         del groups[group]
         if not groups:
@@ -262,6 +273,22 @@ class ConsumerTable:
         elif notify and self._on_change is not None:
             self._on_change(group, entry.members())
         return True
+
+    def committed(self, group: str, connection: Connection, topic: str, queue_id: int) -> None:
+        """Note which member committed an offset of a queue; nothing of those who are not members, and of more queues
+        than there is room for."""
+        entry = self._groups.get(group)
+        channel = entry.channels.get(connection) if entry is not None else None
+        if entry is None or channel is None:
+            return
+        key = topic, queue_id
+        if key not in entry.readers:
+            if len(entry.readers) >= MAX_READERS_PER_GROUP or not self._account.fits(entry_costs.READER):
+                return
+            self._held_bytes += entry_costs.READER
+            entry.held_bytes += entry_costs.READER
+            self._account.set(self._held_bytes)
+        entry.readers[key] = channel.client_id, self._now_ms()
 
     def leave(self, connection: Connection, most: int) -> bool:
         """Remove a connection from at most this number of its groups. Return whether it has more."""
@@ -300,6 +327,7 @@ class ConsumerTable:
         if entry.channels:
             entry.held_bytes = entry_costs.CONSUMER_GROUP + entry_costs.TEXT * len(entry.name) + entry.member_bytes
             entry.held_bytes += entry.subscription_bytes + entry_costs.TEXT * len(entry.disagreement)
+            entry.held_bytes += entry.wanted.held_bytes + entry_costs.READER * len(entry.readers)
         self._held_bytes += entry.held_bytes - before
         self._account.set(self._held_bytes)
 
@@ -310,7 +338,8 @@ class ConsumerTable:
         now_ms = self._now_ms()
         if known is None or known.client_id != client_id:
             entry.member_bytes += _cost_of_member(client_id) - (_cost_of_member(known.client_id) if known else 0)
-            entry.channels[connection] = ClientChannel(connection, client_id, language, version, now_ms)
+            wanted = known.wanted if known is not None else entry.wanted.take(())
+            entry.channels[connection] = ClientChannel(connection, client_id, language, version, now_ms, wanted)
         else:
             known.last_update_ms = now_ms
         if known is not None:
@@ -318,6 +347,15 @@ class ConsumerTable:
         self._groups_by_connection.setdefault(connection, {})[entry.name] = None
         self._channel_count += 1
         return True
+
+
+def _note_wanted(
+    entry: ConsumerGroup, channel: ClientChannel, wanted: Wanted, subscriptions: list[SubscriptionData]
+) -> None:
+    if channel.wanted != wanted:
+        entry.wanted.release(channel.wanted)
+        channel.wanted = entry.wanted.take(wanted)
+    channel.since_ms = max([each.sub_version for each in subscriptions], default=0)
 
 
 def _cost_of(subscription: SubscriptionData) -> int:

@@ -22,6 +22,9 @@ OFFSETS: Final = 1100
 CONSUMER_GROUP: Final = 400
 CONSUMER: Final = 400
 SUBSCRIPTION: Final = 200
+READER: Final = 450
+"""Which member committed the offset of a queue."""
+
 PRODUCER_GROUP: Final = 250
 PRODUCER: Final = 350
 QUEUE_LOCK: Final = 700

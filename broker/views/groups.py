@@ -10,14 +10,12 @@ from triomq.broker.assembly.serving import Serving
 from triomq.broker.figures.lag_history import LagHistory, snapshot_now
 from triomq.broker.figures.snapshot import Snapshot
 from triomq.broker.metrics import stats_names as names
-from triomq.broker.processors.consume_admin import language_name
+from triomq.broker.views.members import MOST_SUBSCRIPTIONS, Members, Waiting, subscriptions_of
 from triomq.dashboard.listing import listed
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
-from triomq.protocol.codes import version_name
 from triomq.protocol.system_topics import dlq_topic, is_system_group
 
 MOST_QUEUES = 2048
-MOST_MEMBERS = 500
 _STEP_QUEUES = 16
 
 
@@ -41,6 +39,7 @@ class Groups:
         self._serving = serving
         self._metadata = serving.tables.metadata
         self._lags = lags
+        self._members = Members(serving)
 
     def _snapshot(self) -> Snapshot:
         return snapshot_now(self._serving)
@@ -94,6 +93,9 @@ class Groups:
         is_known = metadata.groups.get(group) is not None or metadata.consumers.get(group) is not None
         if not ask.may_read_group(group) or not (is_known or metadata.offsets.topics_of_group(group)):
             raise NotThere(f"there is no group {group!r} that you may see")
+        online = metadata.consumers.get(group)
+        waiting = yield from self._members.waiting(online)
+        subscriptions = yield from subscriptions_of(online)
         queues: list[Data] = []
         topics: list[Data] = []
         left_out = 0
@@ -103,7 +105,7 @@ class Groups:
             if pair is None:
                 continue
             topics.append({"topic": topic, "lag": pair.lag, "age_ms": pair.age_ms, "is_retry": pair.is_retry})
-            left_out += yield from self._queues(group, topic, queues)
+            left_out += yield from self._queues(group, topic, queues, waiting)
         online = metadata.consumers.get(group)
         reading = self._serving.store.reading
         dead = dlq_topic(group)
@@ -114,19 +116,17 @@ class Groups:
             "lag_day": self._lags.day(group),
             "queues": queues,
             "queues_left_out": left_out,
-            "members": self._members(group),
+            "members": self._members.rows(online),
             "disagreement": online.disagreement_at(self._serving.tables.now_ms()) if online is not None else "",
-            "subscriptions": [
-                {"topic": one.topic, "expression": one.sub_string, "type": one.expression_type}
-                for one in (online.subscriptions.values() if online is not None else ())
-            ][:MOST_MEMBERS],
+            "subscriptions": subscriptions[:MOST_SUBSCRIPTIONS],
+            "subscriptions_left_out": max(0, len(subscriptions) - MOST_SUBSCRIPTIONS),
             "dead_letters": sum(
                 end - reading.min_offset(dead, queue_id) for queue_id, end in reading.ends(dead).items()
             ),
             "dead_topic": dead,
         }
 
-    def _queues(self, group: str, topic: str, queues: list[Data]) -> Generator[None, None, int]:
+    def _queues(self, group: str, topic: str, queues: list[Data], waiting: Waiting) -> Generator[None, None, int]:
         """Add what the group has of each queue of a topic. Return the number left out."""
         reading, offsets = self._serving.store.reading, self._metadata.offsets
         ends = reading.ends(topic)
@@ -145,22 +145,9 @@ class Groups:
                     "committed": committed if committed >= 0 else None,
                     "lag": max(0, end - max(0, committed)),
                     "last_ms": last_ms,
+                    "reader": self._members.reader(group, topic, queue_id, waiting),
                 }
             )
             if number % _STEP_QUEUES == _STEP_QUEUES - 1:
                 yield
         return max(0, len(ends) - room)
-
-    def _members(self, group: str) -> list[Data]:
-        online = self._metadata.consumers.get(group)
-        now_ms = self._serving.tables.now_ms()
-        return [
-            {
-                "client": member.client_id,
-                "address": member.remote_text,
-                "language": language_name(member.language) or "",
-                "version": version_name(member.version),
-                "heartbeat_seconds": max(0, now_ms - member.last_update_ms) / 1000,
-            }
-            for member in (online.members() if online is not None else [])[:MOST_MEMBERS]
-        ]

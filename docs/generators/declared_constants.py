@@ -356,6 +356,14 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond a topic and its retry topic",
     ),
     Constant(
+        "broker.tables.consumers",
+        "MAX_READERS_PER_GROUP",
+        "queues of one group of which the dashboard knows who committed last",
+        "not kept",
+        "tests/broker/test_broker_dashboard_members.py::test_commits_of_strangers_and_beyond_the_bounds_are_not_kept",
+        clients="served: the offset is stored all the same",
+    ),
+    Constant(
         "broker.tables.queue_locks",
         "MAX_LOCKS",
         "locked queues",
