@@ -21,7 +21,9 @@ from triomq.dashboard.history import History, Ring, Series
 from triomq.dashboard.listing import MOST_FIELDS, ROWS, Page, fields_of, listed, number_of
 from triomq.dashboard.one_time_token import TokenHolder
 from triomq.dashboard.render import bytes_text, duration_text, moment_text, number_text, rate_text
+from triomq.dashboard.sessions import Viewer
 from triomq.dashboard.texts import CHINESE
+from triomq.dashboard.views import Ask
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,6 +75,17 @@ def test_a_query_is_bounded() -> None:
     assert fields_of("a=1&a=2&b=%3Cx%3E&c=") == {"a": "2", "b": "<x>", "c": ""}
     assert fields_of("&".join(f"f{number}=1" for number in range(MOST_FIELDS + 1))) == {}
     assert fields_of("a=" + "x" * 513) == {}
+
+
+def test_what_is_ticked_in_a_form_is_one_text() -> None:
+    assert fields_of("a=1&box=x&b=2&box=y", list_field="box") == {"a": "1", "b": "2", "box": "x y"}
+
+
+def test_a_list_begins_with_its_first_page_and_may_go_down() -> None:
+    names = [f"t{number:03}" for number in range(3 * ROWS)]
+    assert rows_of(names)[0].number == 1
+    page, _ = rows_of(names, dir="desc")
+    assert [row[0] for row in page.rows] == names[: -ROWS - 1 : -1]
 
 
 @given(st.text(max_size=30))
@@ -137,6 +150,28 @@ def test_a_point_of_the_day_is_what_its_own_minute_brought() -> None:
 def test_who_holds_the_token_sees_everything() -> None:
     holder = TokenHolder()
     assert (holder.is_admin, holder.may_read("Orders"), holder.may_read_group("Buyers")) == (True, True, True)
+
+
+class Guest:
+    """May read what begins with `own`."""
+
+    name = "guest"
+    stamp = ""
+    is_admin = False
+
+    def may_read(self, topic: str) -> bool:
+        return topic.startswith("own")
+
+    def may_read_group(self, group: str) -> bool:
+        return group.startswith("own")
+
+
+@pytest.mark.parametrize(("viewer", "is_bounded"), [(None, False), (TokenHolder(), False), (Guest(), True)])
+def test_who_is_no_administrator_reads_what_the_account_permits(viewer: Viewer | None, is_bounded: bool) -> None:
+    """Without accounts everybody reads everything."""
+    ask = Ask(viewer=viewer)
+    assert (ask.may_read("own"), ask.may_read_group("own")) == (True, True)
+    assert (ask.sees_all, ask.may_read("other"), ask.may_read_group("other")) == (not is_bounded,) * 3
 
 
 def test_figures_are_readable() -> None:

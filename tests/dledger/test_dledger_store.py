@@ -306,3 +306,15 @@ async def test_tables_are_covered_when_a_quorum_has_what_they_speak_of(tmp_path:
         assert not covered
         member.commit_all()
     assert covered == [True]
+
+
+async def test_the_checkpoint_has_the_time_of_the_newest_message_that_a_quorum_has(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    member.put()
+    member.commit_all()
+    newest = member.put()
+    member.put()
+    member.commit_all(until=1)
+    await member.store._flush.flush_thoroughly()
+    assert member.store.contents.checkpoint.queues_ms == newest.store_timestamp

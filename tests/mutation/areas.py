@@ -58,7 +58,7 @@ AREAS = {
     "remoting": Area(("remoting/**/*.py",), ("tests/remoting/**/test_*.py",)),
     "store": Area(
         ("store/**/*.py",),
-        ("tests/store/test_*.py",),
+        ("tests/store/test_*.py", "tests/dledger/test_dledger_store.py"),
         (
             "store/__main__.py",
             "store/config.py",

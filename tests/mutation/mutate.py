@@ -5,8 +5,9 @@
     bin/dev/mutate --replay FILE:LINE:KIND                              try one, with all tests of its area
     bin/dev/mutate --list [AREA...]                                     print how many mutants there are
 
-A run works in a copy of the project. First it runs the tests of an area once and notes which functions each enters. A
-mutant then meets only tests that enter its function, up to a bound of time: first those whose file is named after the
+A run works in a copy of the project. First it runs the tests of an area once, file by file, and notes which functions
+each enters; `--notes` keeps that for the next run, and `--processes` runs several files at once. A mutant then meets
+only tests that enter its function, up to a bound of time (`--seconds`): first those whose file is named after the
 mutant's, then those that enter little else than its file. A mutant outside of functions meets the tests that enter any
 function of its file, and those named after it. The verdict is
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import random
 import shutil
 import subprocess
@@ -30,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -73,47 +75,53 @@ def copy_project(target: Path) -> Path:
 class Laboratory:
     """A copy of the project, and for each area the results of its tests without a mutant."""
 
-    def __init__(self, copy: Path, notes: Path | None = None) -> None:
-        """`notes`: a file with the results of an earlier laboratory for the same tests; it is written if it does not
-        exist.
+    def __init__(self, copy: Path, notes: Path | None = None, *, processes: int = 1) -> None:
+        """`notes`: a file with a line of JSON for each file of tests that an earlier laboratory ran; this one adds
+        those that it runs, `processes` at a time. `seconds`: how long the tests of one mutant may take.
         """
         self.copy = copy
         self.notes = notes
-        self._baselines: dict[tuple[str, ...], Trial] = {}  # by their test files, which several areas may share
+        self.processes = processes
+        self.seconds = TESTS_SECONDS
+        self._baselines: dict[str, Trial] = {}  # by their file
+        if notes is not None and notes.exists():
+            for facts in map(json.loads, notes.read_text().splitlines()):
+                self._baselines[facts["file"]] = trial_of(facts)
 
     def baseline(self, name: str) -> Trial:
-        files = tuple(AREAS[name].test_files(self.copy))
-        if files not in self._baselines:
-            trial = self._noted(files)
-            if trial is None:
-                words = [*files, "-m", MARKS, "--continue-on-collection-errors"]
-                trial = run_trial(self.copy, words, BASELINE_SECONDS, package="/triomq/")
-                self._note(files, trial)
-            if not trial.passed:
-                raise RuntimeError(f"{name}: no test passes undisturbed:\n{self.output()[-3000:]}")
-            self._baselines[files] = trial
-            failing = f", {len(trial.failed)} fail and are left out: {trial.failed[:3]}" if trial.failed else ""
-            say(f"{name}: {len(trial.passed)} tests in {trial.seconds:.0f} s{failing}")
-        return self._baselines[files]
+        """Return what the area's tests do undisturbed. Each file of tests runs once for all areas."""
+        files = AREAS[name].test_files(self.copy)
+        if missing := [file for file in files if file not in self._baselines]:
+            self._record(missing)
+        whole = Trial()
+        for trial in map(self._baselines.__getitem__, files):
+            whole.passed |= trial.passed
+            whole.failed += trial.failed
+            whole.entered |= trial.entered
+            whole.seconds += trial.seconds
+        if not whole.passed:
+            raise RuntimeError(f"{name}: no test passes undisturbed: {whole.failed[:3]}")
+        if missing:
+            failing = f", {len(whole.failed)} fail and are left out: {whole.failed[:3]}" if whole.failed else ""
+            say(f"{name}: {len(whole.passed)} tests in {whole.seconds:.0f} s{failing}")
+        return whole
 
-    def _noted(self, files: tuple[str, ...]) -> Trial | None:
-        if self.notes is None or not self.notes.exists():
-            return None
-        facts = json.loads(self.notes.read_text()).get(" ".join(files))
-        return trial_of(facts) if facts is not None else None
-
-    def _note(self, files: tuple[str, ...], trial: Trial) -> None:
-        if self.notes is not None:
-            known = json.loads(self.notes.read_text()) if self.notes.exists() else {}
-            known[" ".join(files)] = {"passed": trial.passed, "failed": trial.failed, "entered": trial.entered}
-            self.notes.write_text(json.dumps(known))
+    def _record(self, files: list[str]) -> None:
+        """Run these files of tests, several at once, and note each as soon as it ends."""
+        work = [(self.copy, file) for file in files]
+        with multiprocessing.get_context("fork").Pool(min(self.processes, len(files))) as pool:
+            for file, trial in pool.imap_unordered(recorded, work):
+                self._baselines[file] = trial
+                if self.notes is not None:
+                    with self.notes.open("a") as notes:
+                        notes.write(json.dumps({"file": file, **asdict(trial)}) + "\n")
 
     def output(self) -> str:
         return (self.copy / ".trial.out").read_text(errors="replace")
 
     def tests_for(self, area: str, mutant: Mutant) -> list[str]:
         """Those that enter the mutant's function, its own first, then those that are the most about its file, for at
-        most TESTS_SECONDS together. A line outside of functions also meets its own tests that enter none; the shortest
+        most `seconds` together. A line outside of functions also meets its own tests that enter none; the shortest
         of all tests if no test is about its file."""
         baseline = self.baseline(area)
         found: list[tuple[bool, float, float, str]] = []
@@ -130,7 +138,7 @@ class Laboratory:
         seconds = 0.0
         for _, _, duration, test in sorted(found):
             seconds += duration
-            if chosen and seconds > TESTS_SECONDS:
+            if chosen and seconds > self.seconds:
                 break
             chosen.append(test)
         return chosen
@@ -165,6 +173,13 @@ class Laboratory:
         """
         path.write_text(text, "utf-8")
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+def recorded(work: tuple[Path, str]) -> tuple[str, Trial]:
+    """Run one file of tests undisturbed in a copy of the project. Return the file and its results."""
+    copy, file = work
+    words = [file, "-m", MARKS, "--continue-on-collection-errors"]
+    return file, run_trial(copy, words, BASELINE_SECONDS, package="/triomq/", name=f".trial-{Path(file).stem}")
 
 
 def is_own_test(test: str, path: str) -> bool:
@@ -299,6 +314,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--notes", type=Path, help="keep here what the first runs of the tests found; for one tree only"
     )
+    parser.add_argument("--processes", type=int, default=1, help="files of tests that first run at the same time")
+    parser.add_argument("--seconds", type=float, default=TESTS_SECONDS, help="of tests for one mutant")
     parser.add_argument("--replay", metavar="FILE:LINE:KIND")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args(words)
@@ -312,7 +329,8 @@ def main(words: list[str] | None = None) -> int:
     seed = random.randrange(1 << 30) if given.seed is None else given.seed
     preload()
     with tempfile.TemporaryDirectory(prefix="triomq-mutate-") as directory:
-        laboratory = Laboratory(copy_project(Path(directory)), given.notes)
+        laboratory = Laboratory(copy_project(Path(directory)), given.notes, processes=given.processes)
+        laboratory.seconds = given.seconds
         began = time.monotonic()
         if given.replay:
             area, mutant = named(laboratory.copy, given.replay)

@@ -91,12 +91,15 @@ class _Recorder:
         self.report.write_text(json.dumps(facts))
 
 
-def run_trial(copy: Path, words: list[str], cpu_seconds: float, *, package: str | None = None) -> Trial:
+def run_trial(
+    copy: Path, words: list[str], cpu_seconds: float, *, package: str | None = None, name: str = ".trial"
+) -> Trial:
     """Run pytest with these arguments in a child that imports the project from `copy`. With `package`, a part of the
     path of the functions of interest, the child also notes which of them each test enters. The child is ended when it
-    has used too much CPU time, as in an endless loop, or when it runs for too long without using any.
+    has used too much CPU time, as in an endless loop, or when it runs for too long without using any. `name`: of its
+    report and its output; trials that run at the same time need different ones.
     """
-    report = copy / ".trial.json"
+    report = copy / f"{name}.json"
     report.unlink(missing_ok=True)
     began = time.monotonic()
     pid = os.fork()
@@ -153,7 +156,7 @@ def _end_group(pid: int) -> None:
 def _run_child(copy: Path, words: list[str], report: Path, package: str | None, cpu_seconds: float) -> None:
     code = 99
     try:
-        output = os.open(copy / ".trial.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        output = os.open(report.with_suffix(".out"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)

@@ -186,6 +186,17 @@ def test_an_ext_unit_and_the_mark_behind_it_never_cross_a_file_end(tmp_path: Pat
     assert (tmp_path / f"{100:020d}").read_bytes()[48:50] == b"\xff\xff", "the end mark"
 
 
+@pytest.mark.parametrize("last", [None, 0, 1, 2])
+def test_a_cut_removes_the_files_of_ext_units_behind_it(tmp_path: Path, last: int | None) -> None:
+    """Each file has one unit of 70 bytes."""
+    ext = ConsumeQueueExt(OpenFiles(Files(), 10), str(tmp_path), 100)
+    addresses = [ext.put(ExtUnit(7, 1, bytes(50))) for _ in range(3)]
+    ext.write(set())
+    ext.truncate_after(None if last is None else addresses[last])
+    assert len(list(tmp_path.iterdir())) == (1 if last is None else last + 1), "the first file always stays"
+    assert ext.end == (0 if last is None else 100 * last + 70)
+
+
 def test_a_cut_below_the_minimum_lowers_the_minimum(tmp_path: Path) -> None:
     queue = with_messages(tmp_path, 1000, 1100, 1200)
     queue.correct_min_offset(1200)

@@ -218,6 +218,17 @@ async def test_an_end_that_cannot_be_cleared_yet_is_cleared_later(tmp_path: Path
     await store.close()
 
 
+async def test_an_end_that_a_broken_disk_cannot_clear_breaks_the_store(tmp_path: Path) -> None:
+    """Space may come back. What the disk has under the end of the log is not known after another error."""
+    files = Untruncatable()
+    store = await open_store(tmp_path, files=files)
+    put(store, b"before")
+    files.where, files.error, files.partial, files.truncate_error = "commitlog", FULL, True, errno.EIO
+    put(store, b"refused")
+    assert store.is_broken
+    abandon(store)
+
+
 async def test_a_store_whose_end_is_unclear_is_not_closed_as_clean(tmp_path: Path) -> None:
     files = Untruncatable()
     store = await open_store(tmp_path, files=files)

@@ -122,3 +122,13 @@ async def test_zeros_in_the_topic_are_torn(tmp_path: Path) -> None:
     assert report is not None
     assert [damage.begin for damage in report.damages] == [0]
     abandon(store)
+
+
+async def test_a_scan_says_why_it_passes_over_a_record(tmp_path: Path) -> None:
+    store, begin = await with_properties(tmp_path, b"x" * SIZE)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes().replace(b"body", b"BODY"))
+    scan = LogScan(store.contents.log, 0, check_crc=True, synced_offset=begin + SIZE)
+    assert [found.physical_offset for found in scan.records()] == [begin + SIZE]
+    assert [damage.reason for damage in scan.damages] == ["the body does not match its CRC"]
+    abandon(store)

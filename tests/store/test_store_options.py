@@ -181,3 +181,31 @@ async def test_a_message_for_several_queues_is_in_each_of_them(tmp_path: Path, l
     store = await open_store(tmp_path, **options)
     check()
     await store.close()
+
+
+async def test_queues_that_a_record_names_get_entries_only_if_the_option_is_on(tmp_path: Path) -> None:
+    """A slave or a recovery reads the numbers from the record. With the option off they are any client's text."""
+    store = await open_store(tmp_path)
+    for number in range(2):
+        named = b"INNER_MULTI_DISPATCH\x01other\x02INNER_MULTI_QUEUE_OFFSET\x01%d" % number
+        assert store.append(message("T", 0, b"%d" % number, properties=named)).is_ok
+    await store.close()
+    for path in (tmp_path / "consumequeue").rglob("0*"):
+        if path.is_file():
+            path.unlink()
+    store = await open_store(tmp_path)
+    assert (store.reading.max_offset("T", 0), store.reading.max_offset("other", 0)) == (2, 0)
+    await store.close()
+
+
+async def test_a_refused_message_that_began_a_file_leaves_nothing_to_commit(tmp_path: Path) -> None:
+    """The filler of the file before it is in the log by then. Nothing else would write it before the next message."""
+    store = await open_store(tmp_path)
+    size = store.append(message(body=bytes(2000))).size_bytes
+    store.commit()
+    refused = store.append(message(body=bytes(2000), born_timestamp=1 << 70))
+    assert 2 * size > 4096 - 8 and refused.status is PutStatus.MESSAGE_ILLEGAL
+    store.commit()
+    assert store.contents.log.pending_bytes == 0
+    assert store.reading.max_physical_offset == 4096
+    await store.close()
