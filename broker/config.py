@@ -376,6 +376,14 @@ class BrokerSettings:
         own=True,
     )
 
+    traces_endpoint: str = setting(
+        "tracesEndpoint",
+        "",
+        meaning="OTLP/HTTP collector of the broker's own spans, such as http://127.0.0.1:4318/v1/traces; needs "
+        "triomq[otel]",
+        own=True,
+    )
+
     extensions: str = setting(
         "extensions",
         "",

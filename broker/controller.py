@@ -50,6 +50,7 @@ from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError
 
 if TYPE_CHECKING:
+    from triomq.broker.spans.puts import Spans
     from triomq.dashboard.door import Door
     from triomq.monitoring.monitoring import Monitoring
 
@@ -134,18 +135,17 @@ class BrokerController:
         with trio.CancelScope(shield=True):
             async with AsyncExitStack() as stack:
                 await self._open_monitoring(stack)
-                await self._live_on(stop, task_status)
+                await self._live_on(stop, task_status, await self._open_spans(stack))
 
-    async def _live_on(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
+    async def _live_on(self, stop: trio.Event, task_status: trio.TaskStatus[str], spans: Spans | None) -> None:
         turn = Turn()
         table = ProcessorTable()
         fast_table = ProcessorTable()
         extensions = self._extensions or Extensions.load(self.configuration)
         settings = self.configuration.server
         memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
-        tables = build_tables(
-            Surroundings(self.configuration, turn, self._now_ms, self._files, self._offload, extensions, memory.tables)
-        )
+        outside = self.configuration, turn, self._now_ms, self._files, self._offload, extensions, memory.tables, spans
+        tables = build_tables(Surroundings(*outside))
         tls = TlsSettings.from_values(self.configuration.properties)
         certificates = ServerCertificates(tls)
         server = RemotingServer(
@@ -292,6 +292,21 @@ class BrokerController:
 
             monitoring = Monitoring(settings.metrics_address, settings.metrics_port)
             self._monitoring = await stack.enter_async_context(monitoring.serving())
+
+    async def _open_spans(self, stack: AsyncExitStack) -> Spans | None:
+        """Return what makes the broker's own spans, until the stack is closed; without tracesEndpoint nothing of it is
+        imported."""
+        provider = self._extensions.tracer_provider if self._extensions is not None else None
+        broker = self.configuration.broker
+        if provider is None and not broker.traces_endpoint:
+            return None
+        if provider is None:
+            from triomq.broker.spans.export import exporting
+
+            provider = await stack.enter_async_context(exporting(self.configuration))
+        from triomq.broker.spans.recorder import Recorder
+
+        return Recorder(provider, self._now_ms, broker.broker_name)
 
     def _show(self, work: Work, serving: Serving, background: trio.Nursery) -> None:
         """Fill the pages of metricsPort, and open dashboardPort; without them nothing of it is imported."""

@@ -32,6 +32,8 @@ from triomq.protocol.command import RemotingCommand
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from opentelemetry.trace import TracerProvider
+
     from triomq.broker.transactions.interfaces import CheckListener, TransactionStore
     from triomq.store.message_store import MessageStore
 
@@ -83,6 +85,8 @@ class Extensions:
     transaction_store: Callable[[TransactionStore, Configuration], TransactionStore] | None = None
     transaction_listener: Callable[[CheckListener, Configuration], CheckListener] | None = None
     message_stores: Sequence[Callable[[Any, Configuration], Any]] = ()
+    tracer_provider: TracerProvider | None = None
+    """Where the broker's own spans go, instead of tracesEndpoint."""
 
     @classmethod
     def load(cls, configuration: Configuration) -> Extensions:

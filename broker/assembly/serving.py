@@ -149,7 +149,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     host = HostPort(literal(broker.broker_ip1), port)
     address = f"{broker.broker_ip1}:{port}"
     replication = _replication(tables, client)
-    writer = MessageWriter(configuration, store, tables.surroundings.turn.wake, replication.log_server, tables.stats)
+    writer = _writer(tables, replication)
     send = SendProcessor(
         configuration,
         metadata,
@@ -187,25 +187,37 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     )
 
 
+def _writer(tables: Tables, replication: Replication) -> MessageWriter:
+    surroundings = tables.surroundings
+    parts = tables.configuration, tables.store, surroundings.turn.wake, replication.log_server, tables.stats
+    if surroundings.spans is None:
+        return MessageWriter(*parts)
+    from triomq.broker.spans.puts import TracingWriter
+
+    writer = TracingWriter(*parts)
+    writer.spans = surroundings.spans
+    return writer
+
+
 def _pull(tables: Tables, offset_moved: OffsetMovedEvents) -> PullProcessor:
-    configuration, metadata = tables.configuration, tables.metadata
-    pull = PullProcessor(
+    configuration, metadata, spans = tables.configuration, tables.metadata, tables.surroundings.spans
+    filters = FilterChooser(
         configuration,
-        tables.store,
-        metadata,
-        FilterChooser(
-            configuration,
-            metadata.consumers,
-            metadata.groups,
-            metadata.filters,
-            now_ms=tables.now_ms,
-            account=tables.surroundings.table_memory.account("compiled filters"),
-        ),
-        tables.stats,
-        tables.store_metrics,
-        pool=tables.pools.pull,
-        offset_moved=offset_moved,
+        metadata.consumers,
+        metadata.groups,
+        metadata.filters,
+        now_ms=tables.now_ms,
+        account=tables.surroundings.table_memory.account("compiled filters"),
     )
+    parts = configuration, tables.store, metadata, filters, tables.stats, tables.store_metrics
+    pool = tables.pools.pull
+    if spans is None:
+        pull = PullProcessor(*parts, pool=pool, offset_moved=offset_moved)
+    else:
+        from triomq.broker.spans.pulls import TracingPulls
+
+        pull = tracing = TracingPulls(*parts, pool=pool, offset_moved=offset_moved)
+        tracing.spans = spans
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
     return pull

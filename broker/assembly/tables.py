@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -50,6 +51,9 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
 
+if TYPE_CHECKING:
+    from triomq.broker.spans.puts import Spans
+
 FLOWS_SHARE = 8
 """The part of the tables' memory that statistics may take: beyond it new topics and groups are not counted."""
 
@@ -66,6 +70,8 @@ class Surroundings:
     offload: Offload | None
     extensions: Extensions
     table_memory: TableMemory = field(default_factory=TableMemory)
+    spans: Spans | None = None
+    """What makes the broker's own spans; None without tracesEndpoint."""
 
     @property
     def in_thread(self) -> Offload:

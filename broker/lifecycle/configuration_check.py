@@ -18,6 +18,7 @@ from triomq.broker.extensions import Extensions
 from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.slave_access import parse_networks
 from triomq.broker.settings.ha_tls import HaTlsMode
+from triomq.broker.spans.export import check_traces
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
 from triomq.daemon.errors import StartError
@@ -103,6 +104,10 @@ def _start_problems(configuration: Configuration) -> Iterator[str]:
     try:
         literal(configuration.broker.broker_ip1)
         Extensions.load(configuration)
+    except StartError as error:
+        yield str(error)
+    try:
+        check_traces(configuration)
     except StartError as error:
         yield str(error)
 

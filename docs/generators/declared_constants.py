@@ -502,6 +502,14 @@ CONSTANTS: tuple[Constant, ...] = (
         clients=BY_HAND,
     ),
     Constant(
+        "broker.spans.recorder",
+        "MAX_LINKS",
+        "further sends that the span of a batch links to",
+        "the others have no link",
+        "tests/broker/test_broker_spans.py::test_a_batch_is_one_span_that_links_to_further_sends",
+        clients="a batch of a client has one send; only messages that carry another trace need links",
+    ),
+    Constant(
         "broker.replication.frames",
         "MAX_TAKEN_BYTES",
         "bytes of one transfer of a master to its slave",

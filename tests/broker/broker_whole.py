@@ -12,6 +12,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
+from triomq.broker.extensions import Extensions
 from triomq.protocol.command import ROCKETMQ, RemotingCommand, new_request
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.store.disk.files import Files
@@ -117,13 +118,18 @@ def pull_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def whole_broker(
-    folder: Path, properties: Mapping[str, str] | None = None, files: Files | None = None, **settings: str
+    folder: Path,
+    properties: Mapping[str, str] | None = None,
+    files: Files | None = None,
+    extensions_given: Extensions | None = None,
+    **settings: str,
 ) -> AsyncIterator[WholeBroker]:
-    """Start a broker. `properties` are system properties, which no settings record declares; `files` are its disk."""
+    """Start a broker. `properties` are system properties, which no settings record declares; `files` are its disk,
+    `extensions_given` those of a program that embeds it."""
     values = {**SETTINGS, "storePathRootDir": str(folder / "store"), **settings}
     configuration = Configuration.from_values(values, source="test")
     configuration.properties = properties or {}
-    controller = BrokerController(configuration, now_ms=now_ms, files=files)
+    controller = BrokerController(configuration, now_ms=now_ms, files=files, extensions=extensions_given)
     async with trio.open_nursery() as nursery:
 
         async def serve(*, task_status: trio.TaskStatus[str]) -> None:

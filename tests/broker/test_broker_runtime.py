@@ -317,6 +317,7 @@ IDENTITY_AND_SECURITY = {
     "aclLikeRocketMQ",
     "configUpdateWithoutAcl",
     "extensions",
+    "tracesEndpoint",
     "haSlaveAddresses",
     "haCountUnregistered",
     "haServeUnregistered",

@@ -7,12 +7,17 @@ from pathlib import Path
 import trio
 import trio.testing
 from broker_fakes import FakeConnection
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from store_lab import open_member
 from store_support import WallClock, abandon, message, small_settings
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, WatchedPut
 from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
+from triomq.broker.spans.puts import TracingWriter
+from triomq.broker.spans.recorder import Recorder
 from triomq.protocol.command import new_request
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.record import BatchUnit
@@ -78,6 +83,25 @@ async def test_a_put_is_complete_when_a_quorum_has_it_although_others_of_its_com
     assert not puts[1].is_finished and not puts[2].is_finished
     member.commit_all()
     assert [put.is_finished and put.result.is_ok for put in puts] == [True, True, True]
+
+
+async def test_the_quorum_is_a_phase_of_a_traced_put(tmp_path: Path) -> None:
+    member = await open_member(tmp_path)
+    await member.lead()
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    settings = small_settings(tmp_path, enable_dleger_commit_log=True)
+    writer = TracingWriter(Configuration(store=settings), member.store, lambda: None)
+    writer.spans = Recorder(provider, WallClock(), "broker-a")
+    put = WatchedPut(lambda result: None)
+    traced = message()
+    traced.properties = f"traceparent\x0100-{1:032x}-{2:016x}-01".encode()
+    writer.put_plain(traced, True, put)
+    member.store.commit()
+    assert [span.name for span in exporter.get_finished_spans()] == ["append"]
+    member.commit_all()
+    assert put.is_finished and put.result.is_ok
+    assert [span.name for span in exporter.get_finished_spans()][1:] == ["replicate", f"store {traced.topic}"]
 
 
 async def test_a_log_that_the_leader_replaces_takes_what_was_derived_from_the_old_one(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Where the broker's spans go: to the OTLP/HTTP collector of tracesEndpoint, by OpenTelemetry's own exporter.
+
+Its BatchSpanProcessor exports in a thread of its own, holds at most OTEL_BSP_MAX_QUEUE_SIZE spans (2048) and drops
+others. A collector that is away is logged by the broker, once and then once a minute; what the SDK logs about each
+batch is silenced.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import structlog
+import trio
+
+from triomq.broker.configuration import Configuration
+from triomq.daemon.errors import StartError
+from triomq.protocol.outage import Outage
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+log = structlog.get_logger("triomq.broker.spans")
+
+LAST_SPANS_SECONDS: Final = 2.0
+"""A stop waits that long for the last spans to reach the collector."""
+NOISY: Final = ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk._shared_internal")
+
+
+def check_traces(configuration: Configuration) -> None:
+    """Raise StartError if tracesEndpoint is set and spans cannot be exported."""
+    endpoint = configuration.broker.traces_endpoint
+    if not endpoint:
+        return
+    try:
+        url = urlsplit(endpoint)
+        is_address = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise StartError(
+            f"tracesEndpoint={endpoint}: it must be the address of an OTLP/HTTP collector, "
+            "such as http://127.0.0.1:4318/v1/traces"
+        )
+    try:
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter
+        import opentelemetry.sdk.trace.export  # noqa: F401
+    except ImportError as error:
+        raise StartError(
+            f"tracesEndpoint needs OpenTelemetry's packages, {error.name} is missing: pip install 'triomq[otel]'"
+        ) from None
+
+
+@asynccontextmanager
+async def exporting(configuration: Configuration) -> AsyncIterator[TracerProvider]:
+    """Return the provider whose spans go to tracesEndpoint. Raises StartError."""
+    check_traces(configuration)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    broker = configuration.broker
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    resource = Resource.create(
+        {"service.name": "triomq-broker", "service.instance.id": f"{broker.broker_name}/{broker.broker_id}"}
+    )
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    exporter: Any = Watched(OTLPSpanExporter(endpoint=broker.traces_endpoint), broker.traces_endpoint)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield provider
+    finally:
+        with trio.move_on_after(LAST_SPANS_SECONDS):
+            await trio.to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
+
+
+class Watched:
+    """A span exporter that logs when the other begins and ceases to fail. Runs in the thread of the span processor."""
+
+    def __init__(self, exporter: Any, endpoint: str) -> None:
+        self._exporter = exporter
+        self._endpoint = endpoint
+        self._outage = Outage()
+
+    def export(self, spans: Any) -> Any:
+        result = self._exporter.export(spans)
+        now = time.monotonic()
+        if result.name != "SUCCESS":
+            if self._outage.failed(now):
+                log.warning("spans cannot be exported and are lost", endpoint=self._endpoint, spans=len(spans))
+        elif self._outage.is_on and self._outage.worked(now):
+            log.info("spans are exported again", endpoint=self._endpoint)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return bool(self._exporter.force_flush(timeout_millis))
