@@ -133,8 +133,11 @@ class Site:
     async def _view(self, view: View, visit: Visit, *, is_api: bool) -> Response:
         request = visit.request
         query = fields_of(request.query)
+        ask = Ask(query, visit.viewer)
         try:
-            data = await request.steps.run(view.make(Ask(query, visit.viewer)))
+            if view.gather is not None:
+                await view.gather(ask)
+            data = await request.steps.run(view.make(ask))
         except NotThere as error:
             return _json(404, {"error": str(error)}) if is_api else self._failure(visit, 404, str(error))
         if is_api:

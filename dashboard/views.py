@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class View:
     """One page, and the same data as JSON under /api. `of` is the path of the menu's entry that it belongs to. `acts`:
-    it is the form of an action, for those who may act."""
+    it is the form of an action, for those who may act. `gather` is awaited before `make`: it asks other daemons."""
 
     path: str
     title: str
@@ -51,6 +51,7 @@ class View:
     of: str = ""
     refreshes: bool = True
     acts: bool = False
+    gather: Callable[[Ask], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,7 +17,8 @@ from triomq.remoting.certificates import ServerCertificates
 from triomq.remoting.config import ServerSettings
 
 if TYPE_CHECKING:
-    from triomq.dashboard.views import Ask, Data, Steps
+    from triomq.dashboard.others import Asks
+    from triomq.dashboard.views import Ask, Data, Steps, View
     from triomq.monitoring.http_server import HttpServer
 
 
@@ -60,6 +62,25 @@ class NamesrvViews:
         return {"list": page}
 
 
+def cluster_view(
+    routes: RouteTable, open_client: Callable[[], AbstractAsyncContextManager[Asks]], here: str | None
+) -> View:
+    """Return the page of all brokers, as they say themselves. `open_client` and `here` as in Others."""
+    from triomq.dashboard.others import Others
+    from triomq.dashboard.views import View
+
+    others = Others(open_client, list, routes.brokers.cluster_info, here)
+
+    def cluster(ask: Ask) -> Steps:
+        yield
+        return others.data()
+
+    async def gather(ask: Ask) -> None:
+        await others.look()
+
+    return View("/cluster", "Cluster", "cluster.html", cluster, gather=gather)
+
+
 def open_dashboard(
     routes: RouteTable,
     settings: ServerSettings,
@@ -78,7 +99,10 @@ def open_dashboard(
     def load(port: int) -> Callable[[network.Listening], HttpServer]:
         from triomq.dashboard.site import prepare
         from triomq.dashboard.views import Program, View
+        from triomq.monitoring.host_names import is_loopback
+        from triomq.remoting.client import open_client
 
+        here = "127.0.0.1" if is_loopback(settings.dashboard_address) else None
         views = NamesrvViews(routes)
         program = Program(
             "NameServer",
@@ -86,6 +110,7 @@ def open_dashboard(
             __version__,
             [
                 View("/", "Overview", "clusters.html", views.overview),
+                cluster_view(routes, open_client, here),
                 View("/topics", "Topics", "routes.html", views.topics),
             ],
             history,

@@ -1,4 +1,4 @@
-"""What is wrong with groups, in words: for `mqadmin doctor` and for the overview of the dashboard."""
+"""What is wrong with groups and clusters, in words: for `mqadmin doctor` and for the dashboard."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ if TYPE_CHECKING:
 CRITICAL, WARNING, INFORMATION = "CRITICAL", "WARNING", "INFORMATION"
 RECENT_MS = 24 * 3600 * 1000
 """Dead letters that are older are known."""
+
+
+BEHIND_BYTES = 16 * 1024 * 1024
+"""A slave that lacks more of the log than this is behind."""
 
 
 class Finding:
@@ -75,4 +79,28 @@ def dead_letters(group: str, messages: int) -> Finding:
         f"group {group} gave up on messages within a day: {messages} dead letters",
         "nobody processes them until they are sent again, and retention deletes them",
         f"mqadmin dlq show {group}, then mqadmin dlq resend {group} --all",
+    )
+
+
+def not_registered(name: str, broker: str, name_server: str) -> Finding:
+    """Return the finding of a broker, with its address, that other NameServers know."""
+    return Finding(
+        CRITICAL,
+        "not-registered",
+        name,
+        f"broker {name} ({broker}) is not registered at NameServer {name_server}",
+        "clients of this NameServer do not see the broker's queues",
+        f"list every NameServer in namesrvAddr of broker.conf at {broker}, and check that it reaches {name_server}",
+    )
+
+
+def slave_behind(name: str, number: int, behind_bytes: float, slave: str, master: str) -> Finding:
+    """Return the finding of a slave, its broker id and address, that lacks much of its master's log."""
+    return Finding(
+        WARNING,
+        "slave-behind",
+        name,
+        f"slave {number} of broker {name} lacks {behind_bytes / 2**20:.0f} MiB of the log",
+        "what it lacks is lost if the master's disk fails",
+        f"mqadmin brokerStatus -b {slave}, and check the network from it to {master}",
     )

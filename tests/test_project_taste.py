@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "store": {"protocol"},
     "dledger": {"store", "remoting", "protocol", "daemon"},
     "monitoring": {"remoting", "protocol"},
-    "dashboard": {"monitoring", "remoting"},
+    "dashboard": {"monitoring", "remoting", "protocol"},
     "namesrv": {"dashboard", "monitoring", "remoting", "protocol", "daemon"},
     "broker": {"dashboard", "monitoring", "dledger", "store", "remoting", "protocol", "daemon"},
     "client": {"remoting", "protocol"},

@@ -8,6 +8,7 @@ from triomq.admin.cluster_view import attempt, broker_table, now_ms
 from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
 from triomq.admin.diagnosis.dledger import examine_members, is_group
 from triomq.admin.write_times import counts_of, longer_than, own_number, sync_p99_ms
+from triomq.protocol.findings import BEHIND_BYTES, slave_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ CLOCK_MS = 5_000
 DISK_WARNING, DISK_CRITICAL = 0.75, 0.9
 WAIT_MS = 200
 PAGE_CACHE_MS = 1_000
-BEHIND_BYTES = 16 * 1024 * 1024
 SLOW_MS, SLOW_WRITES, SLOW_SHARE = 200, 10, 0.01
 LAG_MS = 500
 _RUNTIME = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
@@ -163,14 +163,7 @@ def _behind(name: str, addresses: dict[int, str], tables: dict[int, dict[str, st
     for number, table in tables.items():
         behind = end - _number(table, "commitLogMaxOffset")
         if number and behind > BEHIND_BYTES:
-            yield Finding(
-                WARNING,
-                "slave-behind",
-                name,
-                f"slave {number} of broker {name} lacks {behind / 2**20:.0f} MiB of the log",
-                "what it lacks is lost if the master's disk fails",
-                f"mqadmin brokerStatus -b {addresses[number]}, and check the network from it to {addresses[0]}",
-            )
+            yield slave_behind(name, number, behind, addresses[number], addresses[0])
 
 
 def _role(run: Run, address: str) -> str:

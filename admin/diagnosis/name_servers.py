@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triomq.admin.cluster_view import attempt
 from triomq.admin.diagnosis import CRITICAL, Finding
+from triomq.protocol.findings import not_registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,11 +44,4 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
         )
     for address, brokers in known.items():
         for name, broker in sorted(every - brokers):
-            yield Finding(
-                CRITICAL,
-                "not-registered",
-                name,
-                f"broker {name} ({broker}) is not registered at NameServer {address}",
-                "clients of this NameServer do not see the broker's queues",
-                f"list every NameServer in namesrvAddr of broker.conf at {broker}, and check that it reaches {address}",
-            )
+            yield not_registered(name, broker, address)

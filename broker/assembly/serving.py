@@ -96,6 +96,8 @@ class Serving:
     schedule: Schedule
     group: GroupRoles | None
     """This broker as a member of a DLedger group; None without enableDLegerCommitLog."""
+    client: RemotingClient
+    """For calls to NameServers and other brokers."""
     closed_ports: list[str] = field(default_factory=list)
     """Why metricsPort or dashboardPort could not be opened, a sentence for each."""
 
@@ -184,6 +186,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         update=update,
         schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
         group=_group(tables, registration, replication, transactions, delivery, host.packed),
+        client=client,
     )
 
 

@@ -62,6 +62,8 @@ class NameServerLink:
         self.address = address
         self.is_complete = False
         self.responded_at: float | None = None
+        self.failed_at: float | None = None
+        self.failure = ""
         self._requests = requests
         self._send = send
         self._timeout_seconds = timeout_seconds
@@ -137,7 +139,9 @@ class NameServerLink:
 
     def failed(self, reason: str) -> None:
         """Note that the NameServer did not respond; logged at once and then once a minute."""
-        if self._outage.failed(trio.current_time()):
+        self.failed_at = trio.current_time()
+        self.failure = reason
+        if self._outage.failed(self.failed_at):
             log.warning("NameServer unreachable; retrying", nameserver=self.address, error=reason)
 
     def responded(self) -> None:

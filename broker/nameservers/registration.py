@@ -90,6 +90,12 @@ class Registration:
             for link in self._links()
         ]
 
+    def failures(self, now: float) -> dict[str, tuple[str, float]]:
+        """Return the last failure to reach each NameServer that had one, and how many seconds ago that was."""
+        return {
+            link.address: (link.failure, now - link.failed_at) for link in self._links() if link.failed_at is not None
+        }
+
     # -- the broker's life -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

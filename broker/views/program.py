@@ -129,6 +129,7 @@ def _views(
     """Return the pages that change nothing."""
     from triomq.broker.views.accounts import AccountPages
     from triomq.broker.views.clients import Clients
+    from triomq.broker.views.neighbours import Neighbours
     from triomq.broker.views.topics import Topics
     from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.views import View
@@ -147,6 +148,7 @@ def _views(
         View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
         View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
         View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
+        Neighbours(serving).view(),
         View("/broker", "Broker", "broker.html", overview.broker),
         View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
         *(AccountPages(access).views() if access is not None else []),

@@ -18,7 +18,18 @@ from triomq.broker.controller import BrokerController
 from triomq.broker.views.accounts import AclAccounts
 from triomq.daemon.errors import StartError
 
-PAGES = ("/", "/topics", "/groups", "/messages", "/dead", "/waiting", "/connections", "/broker", "/configuration")
+PAGES = (
+    "/",
+    "/cluster",
+    "/topics",
+    "/groups",
+    "/messages",
+    "/dead",
+    "/waiting",
+    "/connections",
+    "/broker",
+    "/configuration",
+)
 HOSTILE = "<img src=x onerror=alert(1)>&'\"" + "x" * 20
 
 

@@ -25,7 +25,18 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\">&'"
 HOSTILE_TOPIC = HOSTILE + "T" * (60 - len(HOSTILE))
 ORDERS = "orders-of-the-shop"
 PAGES = (
-    *("/", "/topics", "/topics?kind=all", "/groups", "/messages", "/dead", "/waiting", "/connections", "/broker"),
+    *(
+        "/",
+        "/topics",
+        "/topics?kind=all",
+        "/groups",
+        "/messages",
+        "/dead",
+        "/waiting",
+        "/connections",
+        "/broker",
+        "/cluster",
+    ),
     *("/configuration", "/configuration?changed=1", "/topics?q=nothing+like+this", "/no-such-page"),
     *("/letters?group=billing", f"/tail?topic={ORDERS}", f"/messages?topic={ORDERS}&text=nothing+like+this"),
     *(f"/topic?name={ORDERS}", "/group?name=billing", "/group?name=resting", f"/messages?topic={ORDERS}"),

@@ -1,0 +1,266 @@
+"""Others: what the other daemons of a cluster say of themselves, asked over remoting when somebody opens the page.
+
+It holds the answers of the last round, for KEPT_SECONDS: a hundred browsers cost one round. A lock keeps a second round
+out meanwhile. NameServers are asked at once, then the brokers that they know, each with a time limit of its own. One
+that does not respond is shown with the reason. Requests carry no account: an address is what anybody registered, and a
+signature is not for strangers. Access control may refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Final, Protocol
+
+import trio
+
+from triomq.dashboard.views import Data
+from triomq.monitoring.host_names import is_loopback
+from triomq.protocol import findings, java_properties
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.bodies.route import ClusterInfo
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.errors import BodyError
+from triomq.protocol.findings import Finding
+from triomq.protocol.java_properties import PropertiesError
+from triomq.remoting.errors import RemotingError
+
+ASK_SECONDS: Final = 2.0
+"""The longest wait for one response."""
+KEPT_SECONDS: Final = 5.0
+MOST_NAME_SERVERS: Final = 16
+MOST_BROKERS: Final = 64
+MOST_TEXT: Final = 200
+"""Characters of a reason, and of a value that another daemon sends."""
+_HOST_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:")
+
+
+class Asks(Protocol):
+    """What is needed of a RemotingClient."""
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_seconds: float, /) -> RemotingCommand:
+        """Return the response of a daemon. Raises RemotingError."""
+        ...
+
+
+@dataclass(slots=True)
+class Peer:
+    """One daemon. `why` says why it did not respond, or is empty. Of `dashboard`, an address, and `dashboard_note`, why
+    there is none, one is set once it was asked."""
+
+    address: str
+    why: str = ""
+    dashboard: str = ""
+    dashboard_note: str = ""
+
+
+@dataclass(slots=True)
+class NameServer(Peer):
+    known: ClusterInfo | None = None
+
+
+@dataclass(slots=True)
+class Broker(Peer):
+    """Texts are as the broker reports them; None is what it does not."""
+
+    name: str = ""
+    cluster: str = ""
+    broker_id: int = 0
+    role: str = ""
+    version: str = ""
+    uptime: str = ""
+    stored_per_second: float | None = None
+    read_per_second: float | None = None
+    disk_ratio: float | None = None
+    log_end: float | None = None
+    behind_bytes: int | None = None
+    """What a slave lacks of its master's log."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """One round. `brokers_left_out` counts those that were not asked."""
+
+    name_servers: list[NameServer] = field(default_factory=list)
+    brokers: list[Broker] = field(default_factory=list)
+    brokers_left_out: int = 0
+    alarms: list[Finding] = field(default_factory=list)
+
+
+class Others:
+    """See the module's docstring. `name_servers` are asked; a NameServer passes what it knows as `own`. `here` is
+    the address of this machine under which others know it, if browsers of this machine alone see the page."""
+
+    def __init__(
+        self,
+        open_client: Callable[[], AbstractAsyncContextManager[Asks]],
+        name_servers: Callable[[], list[str]],
+        own: Callable[[], ClusterInfo] | None,
+        here: str | None,
+    ) -> None:
+        self._open_client = open_client
+        self._name_servers = name_servers
+        self._own = own
+        self._here = here
+        self._lock = trio.Lock()
+        self._looked_at: float | None = None
+        self.seen = Seen()
+
+    def data(self) -> Data:
+        """Return the last round as the page and JSON show it, without the NameServers."""
+        seen = self.seen
+        return {
+            "brokers": seen.brokers,
+            "brokers_left_out": seen.brokers_left_out,
+            "alarms": [finding.item() for finding in seen.alarms],
+            "name_servers": [],
+        }
+
+    async def look(self) -> None:
+        """Ask, unless the last round is recent enough."""
+        async with self._lock:
+            if self._looked_at is None or trio.current_time() - self._looked_at >= KEPT_SECONDS:
+                self.seen = await self._round()
+                self._looked_at = trio.current_time()
+
+    async def _round(self) -> Seen:
+        seen = Seen([NameServer(address) for address in self._name_servers()[:MOST_NAME_SERVERS]])
+        async with self._open_client() as client:
+            async with trio.open_nursery() as nursery:
+                for name_server in seen.name_servers:
+                    nursery.start_soon(self._ask_name_server, client, name_server)
+            infos = [one.known for one in seen.name_servers if one.known is not None]
+            found = _brokers_of([self._own()] if self._own is not None else infos)
+            seen.brokers, seen.brokers_left_out = found[:MOST_BROKERS], max(0, len(found) - MOST_BROKERS)
+            async with trio.open_nursery() as nursery:
+                for broker in seen.brokers:
+                    nursery.start_soon(self._ask_broker, client, broker)
+        ends = {one.name: one.log_end for one in seen.brokers if one.broker_id == 0}
+        for broker in seen.brokers:
+            end = ends.get(broker.name)
+            if broker.broker_id and end is not None and broker.log_end is not None:
+                broker.behind_bytes = max(0, int(end - broker.log_end))
+        seen.alarms = _alarms(seen)
+        return seen
+
+    async def _ask_name_server(self, client: Asks, peer: NameServer) -> None:
+        response = await _asked(client, peer, RequestCode.GET_BROKER_CLUSTER_INFO)
+        if response is not None:
+            try:
+                peer.known = ClusterInfo.decode(response.body)
+            except BodyError as error:
+                peer.why = _cut(str(error))
+            await self._ask_configuration(client, peer, RequestCode.GET_NAMESRV_CONFIG)
+
+    async def _ask_broker(self, client: Asks, peer: Broker) -> None:
+        response = await _asked(client, peer, RequestCode.GET_BROKER_RUNTIME_INFO)
+        if response is not None:
+            try:
+                _fill(peer, KVTable.decode(response.body).table)
+            except BodyError as error:
+                peer.why = _cut(str(error))
+            peer.role = _cut(
+                (await self._ask_configuration(client, peer, RequestCode.GET_BROKER_CONFIG)).get("brokerRole", "")
+            )
+
+    async def _ask_configuration(self, client: Asks, peer: Peer, code: int) -> dict[str, str]:
+        """Ask for the configuration, and note the address of the dashboard."""
+        asked = Peer(peer.address)
+        response = await _asked(client, asked, code)
+        values: dict[str, str] = {}
+        if response is not None:
+            try:
+                values = java_properties.parse(response.body.decode("utf-8", "replace"))
+            except PropertiesError as error:
+                asked.why = _cut(str(error))
+        if asked.why:
+            peer.dashboard_note = asked.why
+        else:
+            peer.dashboard, peer.dashboard_note = dashboard_of(values, peer.address, self._here)
+        return values
+
+
+async def _asked(client: Asks, peer: Peer, code: int) -> RemotingCommand | None:
+    """Return the response of a daemon; None if it refuses or does not respond, with the reason in `peer.why`."""
+    try:
+        response = await client.invoke(peer.address, new_request(code), ASK_SECONDS)
+    except RemotingError as error:
+        peer.why = _cut(str(error))
+        return None
+    if response.code != ResponseCode.SUCCESS:
+        peer.why = _cut(f"refused: {response.remark or response.code}")
+        return None
+    return response
+
+
+def dashboard_of(values: Mapping[str, str], address: str, here: str | None) -> tuple[str, str]:
+    """Return the address of a daemon's dashboard, or "" and why there is no link, from its configuration."""
+    port = values.get("dashboardPort", "")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+        return "", "no dashboard"
+    machine = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    host = values.get("dashboardAddress", "")
+    host = machine if host in ("", "0.0.0.0", "::") else host
+    if is_loopback(host) and not (here is not None and (is_loopback(machine) or machine == here)):
+        return "", "its dashboard is for its own machine"
+    if not host or not _HOST_CHARACTERS.issuperset(host):
+        return "", "its dashboardAddress is not an address"
+    scheme = "https" if values.get("dashboardTls", "").lower() == "true" else "http"
+    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/", ""
+
+
+def _brokers_of(infos: list[ClusterInfo]) -> list[Broker]:
+    found: dict[tuple[str, int, str], Broker] = {}
+    for info in infos:
+        for name, data in info.broker_addr_table.items():
+            for broker_id, address in data.broker_addrs.items():
+                broker = Broker(address, name=name, cluster=data.cluster or "", broker_id=broker_id)
+                found.setdefault((name, broker_id, address), broker)
+    return [found[key] for key in sorted(found)]
+
+
+def _fill(broker: Broker, table: Mapping[str, str]) -> None:
+    """Take what the runtime table of a broker says."""
+    broker.version = _cut(table.get("brokerVersionDesc", ""))
+    broker.uptime = _cut(table.get("runtime", "").strip("[] "))
+    broker.stored_per_second = _number(table, "putTps")
+    broker.read_per_second = _number(table, "getTransferedTps")
+    broker.disk_ratio = _number(table, "commitLogDiskRatio")
+    broker.log_end = _number(table, "commitLogMaxOffset")
+
+
+def _number(table: Mapping[str, str], key: str) -> float | None:
+    """Return a number, the first of several: those of the last seconds."""
+    try:
+        value = float(table.get(key, "").split()[0])
+    except (ValueError, IndexError):
+        return None
+    return round(value, 4) if isfinite(value) else None
+
+
+def _alarms(seen: Seen) -> list[Finding]:
+    """Return what mqadmin doctor says of several daemons together."""
+    found: list[Finding] = []
+    for name_server in seen.name_servers:
+        if name_server.known is not None:
+            table = name_server.known.broker_addr_table
+            known = {(name, address) for name, data in table.items() for address in data.broker_addrs.values()}
+            found += [
+                findings.not_registered(one.name, one.address, name_server.address)
+                for one in seen.brokers
+                if (one.name, one.address) not in known
+            ]
+    masters = {one.name: one.address for one in seen.brokers if one.broker_id == 0}
+    for one in seen.brokers:
+        if one.behind_bytes is not None and one.behind_bytes > findings.BEHIND_BYTES:
+            found.append(
+                findings.slave_behind(one.name, one.broker_id, one.behind_bytes, one.address, masters[one.name])
+            )
+    return found
+
+
+def _cut(text: str) -> str:
+    return text[:MOST_TEXT]

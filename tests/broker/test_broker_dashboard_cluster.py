@@ -1,0 +1,30 @@
+"""The page of the cluster: one broker shows all of them, and the NameServers that it registers at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_shown import shown
+from free_ports import free_port
+
+from triomq.testing import LocalCluster
+
+
+async def test_the_cluster_is_one_page_of_a_broker(tmp_path: Path) -> None:
+    gone = free_port()
+    port = free_port()
+    settings = {"dashboardPort": str(port)}
+    with LocalCluster(store=tmp_path / "other", settings=settings) as other:
+        servers = f"{other.name_server};127.0.0.1:{gone}"
+        async with shown(tmp_path, namesrvAddr=servers, brokerName="broker-b") as here:
+            data = await here.data("/cluster")
+            brokers = {one["name"]: one for one in data["brokers"]}
+            assert len(brokers) == 2
+            assert brokers["broker-b"]["role"] == "ASYNC_MASTER"
+            assert f"http://127.0.0.1:{port}/" in {one["dashboard"] for one in brokers.values()}
+            first, second = data["name_servers"]
+            assert (first["registered"], first["why"], second["registered"]) == (True, "", False)
+            assert second["why"]
+            assert second["failure"]
+            status, text = await here.get("/cluster")
+            assert (status, "broker-b" in text, f":{gone}" in text) == (200, True, True)
