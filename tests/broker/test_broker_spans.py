@@ -19,6 +19,7 @@ from broker_whole import WholeBroker, whole_broker
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, StatusCode
 from structlog.testing import capture_logs
 from trio.testing import MockClock
@@ -49,7 +50,7 @@ class Ended:
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
+        self.provider = TracerProvider(sampler=ALWAYS_ON)  # the broker itself looks at what is sampled
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     @property
