@@ -65,9 +65,13 @@ def test_help_goes_to_standard_output(signalled: list[tuple[int, int]], capsys: 
 
 
 @pytest.mark.parametrize("arguments", [[], ["all"], ["broker", "namesrv"]])
-def test_wrong_arguments(signalled: list[tuple[int, int]], arguments: list[str]) -> None:
+def test_wrong_arguments(
+    signalled: list[tuple[int, int]], arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The usage goes to standard error."""
     assert shutdown.main(arguments) == 1
     assert signalled == []
+    assert capsys.readouterr() == ("", shutdown.HELP.splitlines()[0] + "\n")
 
 
 def test_the_command_line_of_a_process() -> None:

@@ -235,3 +235,8 @@ async def test_the_link_to_the_other_language_leads_to_the_same_place() -> None:
     html = text_of(await Visit().get("/?name=a%26b%22&path=1&lang=en"))
     assert 'href="?name=a%26b%22&amp;path=1&amp;lang=zh"' in html
     assert '<span lang="zh">中文</span> (Chinese)' in html, "for those who have no Chinese font"
+
+
+async def test_the_login_page_speaks_the_language_of_the_browser() -> None:
+    page = await Visit(People()).get("/login", accept_language="zh-CN,en")
+    assert 'lang="zh"' in text_of(page)
