@@ -507,7 +507,7 @@ CONSTANTS: tuple[Constant, ...] = (
         "further sends that the span of a batch links to",
         "the others have no link",
         "tests/broker/test_broker_spans.py::test_a_batch_is_one_span_that_links_to_further_sends",
-        clients="a batch of a client has one send; only messages that carry another trace need links",
+        clients="served: the batch is stored all the same",
     ),
     Constant(
         "broker.replication.frames",
