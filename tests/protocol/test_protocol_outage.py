@@ -1,6 +1,6 @@
 """What keeps failing is logged when it begins, once a minute, and when it ended."""
 
-from triomq.protocol.outage import CALM_SECONDS, REMIND_SECONDS, Outage
+from triomq.protocol.outage import CALM_SECONDS, MAX_KEYS, REMIND_SECONDS, Outage, Outages
 
 
 def test_of_failures_each_second_the_first_and_one_a_minute_are_logged() -> None:
@@ -22,3 +22,10 @@ def test_the_end_is_logged_once_and_the_next_failure_at_once() -> None:
     assert outage.failed(1.0)
     assert [outage.worked(1.0 + CALM_SECONDS), outage.worked(2.0 + CALM_SECONDS)] == [True, False]
     assert outage.failed(3.0 + CALM_SECONDS)
+
+
+def test_of_more_keys_than_the_bound_the_oldest_is_forgotten() -> None:
+    outages = Outages()
+    assert all(outages.failed(str(number), 0.0) for number in range(MAX_KEYS + 1))
+    assert len(outages) == MAX_KEYS
+    assert [outages.worked("0"), outages.worked("1")] == [False, True]
