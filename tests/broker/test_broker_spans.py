@@ -26,6 +26,7 @@ from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.extensions import Extensions
+from triomq.broker.lifecycle.configuration_check import configuration_problems
 from triomq.broker.message_writer import AwaitedPut
 from triomq.broker.spans.export import Watched, check_traces
 from triomq.broker.spans.puts import TracingWriter
@@ -277,6 +278,17 @@ def checked(endpoint: str) -> None:
 def test_an_endpoint_that_is_no_address_is_refused(endpoint: str) -> None:
     with pytest.raises(StartError, match=r"tracesEndpoint=.* must be the address of an OTLP/HTTP collector"):
         checked(endpoint)
+
+
+def test_the_check_of_a_configuration_looks_at_the_endpoint(tmp_path: Path) -> None:
+    values = {
+        "tracesEndpoint": "collector",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": "0",
+        "storePathRootDir": str(tmp_path),
+    }
+    problems = list(configuration_problems(Configuration.from_values(values, source="test")))
+    assert [problem.partition(":")[0] for problem in problems] == ["tracesEndpoint=collector"]
 
 
 def test_without_the_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
