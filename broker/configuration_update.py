@@ -194,12 +194,15 @@ class ConfigurationUpdate:
             try:
                 listener(keys)
             except Exception:
-                log.exception("a part did not accept the new configuration", changed=",".join(sorted(keys)))
+                log.exception("new configuration not accepted by a part", changed=",".join(sorted(keys)))
 
     async def _write(self, values: Mapping[str, str]) -> None:
         path = self._configuration.path
         if path is None:
-            log.warning("the broker has no configuration file: the change lasts until it stops", keys=",".join(values))
+            log.warning(
+                "change not kept: the broker has no configuration file, and it lasts until the broker stops",
+                keys=",".join(values),
+            )
             return
         await trio.to_thread.run_sync(_merge_into_file, path, values)
 

@@ -255,7 +255,7 @@ class BrokerController:
                 self._tell(None)
                 task_status.started(self.address)
                 await stop.wait()
-                log.info("broker stops", address=self.address)
+                log.info("broker shutdown begun", address=self.address)
                 self._tell("the broker stops")
                 if serving.group is not None:
                     with stopping.part("the leadership"):

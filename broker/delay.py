@@ -219,7 +219,7 @@ class DelayedDelivery:
         if self._correct(level):
             return
         if queue_offset < self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1):
-            log.warning("an entry of a delay queue cannot be read", level=level, queue_offset=queue_offset)
+            log.warning("entry of a delay queue not read", level=level, queue_offset=queue_offset)
             found = self._store.reading.get_messages(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
             if found.status is GetStatus.OFFSET_FOUND_NULL and found.next_begin_offset > queue_offset:
                 self._offsets.set(level, min(found.next_begin_offset, found.max_offset))
@@ -279,7 +279,7 @@ class DelayedDelivery:
         refused = puts[delivered] if delivered < len(puts) else None
         if refused is not None and failures % LOG_EVERY_FAILURES == 0:
             log.warning(
-                "the store refused a delayed message",
+                "delayed message refused by the store",
                 level=level,
                 queue_offset=queue_offset + delivered,
                 status=refused.result.status.name,
@@ -292,7 +292,7 @@ class DelayedDelivery:
         Return None if there is nothing to append: entries that fill a rebuilt queue have a size that no record has."""
         data = self._store.reading.record_at(physical_offset)
         if data is None or len(data) != entry_bytes:
-            log.warning("a delayed message cannot be read; it is skipped", physical_offset=physical_offset)
+            log.warning("delayed message not read; it is skipped", physical_offset=physical_offset)
             return None
         try:
             message, properties = real_message(data)
@@ -322,10 +322,10 @@ class DelayedDelivery:
                 await self._offsets.persist()
             except OSError as error:
                 if outage.failed(trio.current_time()):
-                    log.error("delay offsets cannot be written; the next write tries again", exc_info=error)
+                    log.error("delay offsets not written; the next write tries again", exc_info=error)
             else:
                 if outage.worked(trio.current_time()):
-                    log.info("delay offsets can be written again")
+                    log.info("delay offsets written again")
 
 
 class _Delivery(PendingPut):

@@ -139,7 +139,7 @@ class Hooks:
                 except RequestRefused:
                     raise
                 except Exception:
-                    log.exception("a send hook failed", hook=type(send_hook).__name__)
+                    log.exception("send hook failed", hook=type(send_hook).__name__)
             self._open[id(request)] = (request, context)
             if len(self._open) > MAX_OPEN_SENDS:
                 self._open.popitem(last=False)
@@ -152,12 +152,12 @@ class Hooks:
             if self._consumes:
                 self._consumed(connection, request, response)
         except Exception:
-            log.exception("a hook did not see a response", code=request.code)
+            log.exception("response not shown to a hook", code=request.code)
         for hook in self._requests:
             try:
                 hook.after_response(connection.remote, request, response)
             except Exception:
-                log.exception("a request hook failed", hook=type(hook).__name__)
+                log.exception("request hook failed", hook=type(hook).__name__)
 
     def _sent(self, request: RemotingCommand, response: RemotingCommand) -> None:
         _, context = self._open.pop(id(request), (None, None))
@@ -173,7 +173,7 @@ class Hooks:
             try:
                 hook.after_send(context)
             except Exception:
-                log.exception("a send hook failed", hook=type(hook).__name__)
+                log.exception("send hook failed", hook=type(hook).__name__)
 
     def _consumed(self, connection: Connection, request: RemotingCommand, response: RemotingCommand) -> None:
         if response.code != ResponseCode.SUCCESS:
@@ -195,7 +195,7 @@ class Hooks:
                 else:
                     hook.after_consume(context)
             except Exception:
-                log.exception("a consume hook failed", hook=type(hook).__name__)
+                log.exception("consume hook failed", hook=type(hook).__name__)
 
 
 def _send_context(connection: Connection, request: RemotingCommand) -> SendContext:

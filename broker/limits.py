@@ -170,7 +170,7 @@ class Limits:
     def commit_took(self, elapsed_ms: float) -> None:
         """Note the duration in ms of the commit at the end of a turn."""
         if elapsed_ms > self._configuration.store.os_page_cache_busy_time_out_ms:
-            log.warning("slow commit of the store; sends are refused briefly", elapsed_ms=int(elapsed_ms))
+            log.warning("commit of the store delayed; sends are refused briefly", elapsed_ms=int(elapsed_ms))
             self._send.was_slow(elapsed_ms / 1000)
         else:
             self._send.was_fast()
@@ -187,5 +187,5 @@ class Limits:
         """Log one line if requests were refused since the last one. A task calls this every second."""
         total = sum(gate.refused for gate in self._gates.values())
         if total != self._logged:
-            log.warning("overloaded; requests were refused", requests=total - self._logged, **self.refused())
+            log.warning("requests refused: overloaded", requests=total - self._logged, **self.refused())
             self._logged = total

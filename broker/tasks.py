@@ -182,14 +182,14 @@ class Schedule:
             result = self._calls[name]()
             elapsed = trio.current_time() - began
             if elapsed > SLOW_SECONDS:
-                log.warning("a task blocked the event loop", name=name, seconds=round(elapsed, 3))
+                log.warning("event loop blocked by a task", name=name, seconds=round(elapsed, 3))
             if inspect.isawaitable(result):
                 await result
             self._system_errors.pop(name, None)
         except OSError as error:
             self._system_error(name, str(error))
         except Exception:
-            log.exception("a task failed; it runs again at its next time", name=name)
+            log.exception("task failed; it runs again at its next time", name=name)
 
     def _system_error(self, name: str, text: str) -> None:
         """Log what the system refused, such as a write to a full disk. It concerns the machine, not the code, so it has
@@ -197,7 +197,7 @@ class Schedule:
         before, logged_at = self._system_errors.get(name, ("", 0.0))
         if text != before or trio.current_time() >= logged_at + REPEAT_SECONDS:
             self._system_errors[name] = (text, trio.current_time())
-            log.error("a task failed; it runs again at its next time", name=name, error=text)
+            log.error("task failed; it runs again at its next time", name=name, error=text)
 
     def _seconds(self, given: Seconds) -> float:
         return given(self._configuration) if callable(given) else given

@@ -64,11 +64,11 @@ class TopicDeletion:
         """Complete at a start what the last run began. Never raises RequestRefused: a failure is logged, and the next
         start tries again."""
         for topic in self._topics.being_deleted():
-            log.warning("the deletion of a topic had begun; it is completed", topic=topic)
+            log.warning("deletion of a topic found begun; it is completed", topic=topic)
             try:
                 await self.delete(topic)
             except RequestRefused as error:
-                log.error("the deletion of a topic cannot be completed", topic=topic, reason=error.remark)
+                log.error("deletion of a topic not completed", topic=topic, reason=error.remark)
         for topic in self._topics.deleted():
             self._offsets.remove_outlived(topic, self._store.reading.max_offset)
         await self._offsets.persist_all()

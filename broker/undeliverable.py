@@ -77,7 +77,7 @@ class Undeliverable:
         self.counts[source] += 1
         if self.counts[source] % LOG_EVERY == 1:
             log.warning(
-                "a message cannot be delivered",
+                "message not delivered",
                 source=source,
                 physical_offset=physical_offset,
                 reason=reason,

@@ -117,7 +117,7 @@ def usage(program: str, letters: str) -> str:
 def warn_of_ignored_words(options: CommandLine) -> None:
     """Log a warning for words that are not options. The usual cause is a missing -c or a missing quote."""
     if options.ignored:
-        log.warning("words that are not options are ignored", words=" ".join(options.ignored))
+        log.warning("words ignored: they are not options", words=" ".join(options.ignored))
 
 
 def listing(options: CommandLine, records: Sequence[Any], layers: ConfigurationLayers) -> str:

@@ -232,14 +232,14 @@ def write_text(path: Path, values: Mapping[str, str]) -> bytes:
 def warn_of_keys_without_effect(configuration: ConfigurationLayers) -> None:
     """Log a warning for each key of the file and each of RocketMQ's system properties that has no effect."""
     for key, meaning in configuration.retired_keys().items():
-        log.warning("remove this configuration key", source=configuration.source(key), key=key, reason=meaning)
+        log.warning("configuration key withdrawn; remove it", source=configuration.source(key), key=key, reason=meaning)
     for key, guess in configuration.unknown_keys().items():
         hint = {"did_you_mean": guess} if guess else {}
-        log.warning("unknown configuration key has no effect", file=str(configuration.file), key=key, **hint)
+        log.warning("unknown configuration key ignored", file=str(configuration.file), key=key, **hint)
     for name, guess in configuration.unknown_properties().items():
         hint = {"did_you_mean": guess} if guess else {}
         source = configuration.environment.sources[name]
-        log.warning("unknown system property has no effect", source=source, property=name, **hint)
+        log.warning("unknown system property ignored", source=source, property=name, **hint)
 
 
 def check_namesrv_addresses(text: str, source: str) -> None:

@@ -43,7 +43,7 @@ class Deadline:
 
     def _expire(self) -> None:
         print(f"{self._program}: {self._text}", file=sys.stderr, flush=True)  # noqa: T201
-        note = threading.Thread(target=lambda: log.info("ended by a deadline", reason=self._text), daemon=True)
+        note = threading.Thread(target=lambda: log.info("daemon ended by a deadline", reason=self._text), daemon=True)
         note.start()
         note.join(LOG_SECONDS)
         os._exit(self._code)

@@ -19,10 +19,10 @@ def raise_open_files_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
         except (OSError, ValueError) as error:
-            log.info("open files limit stays", soft=soft, hard=hard, reason=str(error))
+            log.info("limit of open files not raised", soft=soft, hard=hard, reason=str(error))
     if soft != resource.RLIM_INFINITY and soft < _ENOUGH:
         log.warning(
-            "the limit of open files and connections is low; raise it with `ulimit -Hn` or LimitNOFILE=",
+            "connections limited by the number of open files; raise it with `ulimit -Hn` or LimitNOFILE=",
             limit=soft,
             recommended=_ENOUGH,
         )

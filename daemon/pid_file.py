@@ -22,7 +22,9 @@ def pid_file(directory: Path, program: str) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{os.getpid()}\n")
     except OSError as error:
-        log.warning("no pid file, mqshutdown will not find this process", path=str(path), reason=error.strerror)
+        log.warning(
+            "pid file not written; mqshutdown will not find this process", path=str(path), reason=error.strerror
+        )
     try:
         yield
     finally:

@@ -76,10 +76,10 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
             return ExitCode.REFUSED
     first = causes[0]
     if isinstance(first, OSError) and len(causes) == 1:
-        log.info("ended by an operating system error", exc_info=error)
+        log.info("daemon ended by an operating system error", exc_info=error)
         _complain(program, _os_error_text(first))
     else:
-        log.critical("ended by an error", exc_info=error)
+        log.critical("daemon ended by an error", exc_info=error)
         hint = f"; see {log_hint}" if log_hint else ""
         _complain(program, f"failed: {type(first).__name__}: {first}{hint}")
     return ExitCode.FAILED
@@ -109,7 +109,7 @@ async def _supervise(
         await nursery.start(signals.obey_reload, reload_with_notices)  # logs may be rotated during a long start, too
         boot_line: str = await nursery.start(_serve_then_end, serve, nursery.cancel_scope)
         print(boot_line, flush=True)  # noqa: T201
-        log.info("booted", line=boot_line)
+        log.info("daemon booted", line=boot_line)
         settle_memory()
         notices.ready(boot_line)
         nursery.start_soon(notices.watch)
@@ -129,7 +129,7 @@ async def _serve_then_end(serve: Serve, scope: trio.CancelScope, *, task_status:
 
 
 async def _nothing_to_reload() -> None:
-    log.info("nothing to reload")
+    log.info("reload ignored; there is nothing to reload")
 
 
 async def _stop_when_asked(
@@ -141,7 +141,7 @@ async def _stop_when_asked(
     task_status: trio.TaskStatus[None],
 ) -> None:
     number = await signals.wait_stop(task_status=task_status)
-    log.info("stopping", signal=number.name)
+    log.info("stop requested", signal=number.name)
     notices.stopping()
     watchdog.start()
     scope.cancel()

@@ -34,7 +34,7 @@ class SettingsFile:
     async def reload(self, take: Take, present: Callable[[], Mapping[str, str]]) -> None:
         """Read the file again and pass it to `take`; `present` lists the current values. Log errors in the file."""
         if self._path is None:
-            log.info("no configuration file to reload")
+            log.info("configuration not reloaded; there is no file")
             return
         file = str(self._path)
         try:
@@ -48,6 +48,8 @@ class SettingsFile:
         pending = (edited - self._changeable) | (self._values.keys() - values.keys())
         pending -= self._retired
         if pending:
-            log.warning("these keys change at the next start only", file=file, keys=",".join(sorted(pending)))
+            log.warning(
+                "keys not applied; they change at the next start only", file=file, keys=",".join(sorted(pending))
+            )
         self._values = values
         log.info("configuration reloaded", file=file, changed=",".join(sorted(keys)))

@@ -37,7 +37,7 @@ class Stopping:
             if isinstance(error, BaseExceptionGroup) and error.subgroup(trio.Cancelled) is not None:
                 raise
             self._failures.append((name, error))
-            log.info("a part failed", part=name, exc_info=error)  # the end of the process reports it
+            log.info("part failed", part=name, exc_info=error)  # the end of the process reports it
 
     def finish(self) -> None:
         """Raise a group with the errors of all parts that failed, if there are any."""

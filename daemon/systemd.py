@@ -60,7 +60,7 @@ class Notices:
                 sender.setblocking(False)
                 sender.sendto(text.encode(), self._address)
         except OSError as error:
-            log.info("systemd was not notified", notice=text.partition("\n")[0], reason=error.strerror)
+            log.info("systemd not notified", notice=text.partition("\n")[0], reason=error.strerror)
 
 
 def _watchdog_seconds(variables: Mapping[str, str]) -> float:

@@ -39,13 +39,13 @@ class Door:
         try:
             listening = network.listen(self._address, self.port, BACKLOG)
         except OSError as error:
-            log.error("the port for the dashboard cannot be opened", port=self.port, error=error.strerror or str(error))
+            log.error("dashboard port not opened", port=self.port, error=error.strerror or str(error))
             return False
         assert isinstance(listening, socket.socket)
         listening.setblocking(False)
         self._socket = listening
         self.port = network.port_of(listening)
-        log.info("dashboard", address=self._address or "(all)", port=self.port)
+        log.info("dashboard port opened", address=self._address or "(all)", port=self.port)
         return True
 
     def serve(self, background: trio.Nursery, history: History) -> Door | None:
@@ -65,6 +65,6 @@ class Door:
                 make = await trio.to_thread.run_sync(self._load, self.port)
                 server = make(self._socket)
             except Exception:
-                log.exception("the dashboard cannot be loaded; its port is closed", port=self.port)
+                log.exception("dashboard not loaded; its port is closed", port=self.port)
                 return
             await server.run()

@@ -62,7 +62,7 @@ class OneTimeToken:
         try:
             _write(self.path, token)
         except OSError as error:
-            log.error("the token of the dashboard cannot be written", path=str(self.path), error=str(error))
+            log.error("dashboard's token not written", path=str(self.path), error=str(error))
             return
         self._digest = hashlib.sha256(token.encode()).digest()
 

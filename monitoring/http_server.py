@@ -167,11 +167,11 @@ class HttpServer:
                     stream = await listener.accept()
                 except OSError as error:  # out of file descriptors
                     if outage.failed(trio.current_time()):
-                        log.error("an HTTP connection cannot be accepted; accepting pauses", port=port, exc_info=error)
+                        log.error("HTTP connection not accepted; accepting pauses", port=port, exc_info=error)
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
                 if outage.worked(trio.current_time()):
-                    log.info("HTTP connections can be accepted again", port=port)
+                    log.info("HTTP connections accepted again", port=port)
                 try:
                     remote, _ = network.ends(stream)
                 except OSError:  # the peer has already gone
@@ -194,7 +194,7 @@ class HttpServer:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the peer went away
         except Exception:
-            self._complain("an HTTP connection failed", exc_info=True, remote=address)
+            self._complain("HTTP connection failed", exc_info=True, remote=address)
         finally:
             self._clients.pop(client, None)
             await trio.aclose_forcefully(stream)
@@ -318,7 +318,7 @@ class HttpServer:
             page = self._answer(asked)
             return page if isinstance(page, Response) else await page
         except Exception:
-            self._complain("a page failed", exc_info=True, path=path[:_PATH_CHARACTERS])
+            self._complain("page failed", exc_info=True, path=path[:_PATH_CHARACTERS])
             return plain(500, "this page failed; the log says why")
 
     async def _refuse(

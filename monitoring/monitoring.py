@@ -58,9 +58,9 @@ class Monitoring:
             self.port = self._server.open()
         except OSError as error:
             self.refusal = refusal("metricsPort", self._address, self.port, error)
-            log.error("the port for metrics cannot be opened", port=self.port, error=error.strerror or str(error))
+            log.error("metrics port not opened", port=self.port, error=error.strerror or str(error))
             return False
-        log.info("metrics", port=self.port)
+        log.info("metrics port opened", port=self.port)
         return True
 
     def add(self, source: Source) -> None:
@@ -86,7 +86,7 @@ class Monitoring:
             try:
                 found.append(check())
             except Exception as error:
-                log.exception("a health check failed")
+                log.exception("health check failed")
                 found.append(Check(getattr(check, "__name__", "check"), False, f"the check itself failed: {error}"))
         return found
 
@@ -152,4 +152,4 @@ class Monitoring:
 
 
 def _failed(name: str, error: Exception) -> None:
-    log.error("figures are missing in a scrape", of=name, exc_info=error)
+    log.error("figures left out of a scrape", of=name, exc_info=error)

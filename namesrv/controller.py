@@ -127,7 +127,7 @@ async def serve(
                             _open_dashboard(routes, server_settings, certificates, port, background, monitoring)
                             await asked.wait()
                             background.cancel_scope.cancel()
-                    log.info("NameServer stops", **routes.sizes())
+                    log.info("NameServer shutdown begun", **routes.sizes())
                     await server.drain(DRAIN_SECONDS)
                     connections.cancel_scope.cancel()
             nursery.cancel_scope.cancel()

@@ -28,7 +28,7 @@ def close_displaced(
     for owner in cast(Iterable[Connection], before):
         if id(owner) not in kept:
             log.warning(
-                "another connection took a broker's registration; the broker is disconnected, so that it notices",
+                "broker disconnected, so that it notices: another connection took its registration",
                 name=broker.name,
                 id=broker.id,
                 address=broker.address,

@@ -107,7 +107,7 @@ class KvConfig:
             self._load_table(_read(backup))
         except (BodyError, StartError):
             raise StartError(f"{self.path} cannot be read: {broken}; repair it or move it away") from None
-        log.warning("kvConfig.json is damaged; its backup is used", path=str(self.path), error=str(broken))
+        log.warning("kvConfig.json damaged; its backup is used", path=str(self.path), error=str(broken))
 
     def get(self, namespace: str, key: str) -> str | None:
         entry = self._table.get(namespace, {}).get(key)

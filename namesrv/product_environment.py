@@ -58,7 +58,7 @@ class ProductEnvironment:
             try:
                 answer = await self._client.invoke(address, question, INVOKE_SECONDS)
             except RemotingError as error:
-                log.info("no response from the product environment", address=address, error=str(error))
+                log.info("product environment not reached", address=address, error=str(error))
                 continue
             return answer.body if answer.code == 0 and answer.body else None
         return None
@@ -71,7 +71,7 @@ class ProductEnvironment:
                 try:
                     self._fetched = _split(await get_text(self._url, FETCH_SECONDS))
                 except HttpFailed as error:
-                    log.warning("no response from the address server", url=self._url, error=str(error))
+                    log.warning("address server not reached", url=self._url, error=str(error))
         return self._fetched
 
 

@@ -58,6 +58,6 @@ async def log_kv_config(kv_config: KvConfig) -> None:
     await trio.sleep(KV_LOG_FIRST_SECONDS)
     while True:
         for namespace, key, value in kv_config.items():
-            log.info("key-value entry", namespace=namespace, key=key, value=value)
+            log.info("key-value entry listed", namespace=namespace, key=key, value=value)
             await NO_LINE.next()
         await trio.sleep(KV_LOG_PERIOD_SECONDS)

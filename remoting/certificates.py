@@ -101,7 +101,7 @@ class Watched:
             if not is_settled:
                 return False
             consequence = "the previous certificate stays in use" if self._present else "TLS connections are refused"
-            log.error("no TLS context", connections=self._what, error=str(error), consequence=consequence)
+            log.error("TLS context not made", connections=self._what, error=str(error), consequence=consequence)
         else:
             if self._present is not None:
                 log.info("TLS files changed", connections=self._what)

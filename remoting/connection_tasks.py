@@ -79,7 +79,7 @@ class Tasks:
             try:
                 await function(*args)
             except Exception:
-                log.exception("a task of a connection failed", remote=self._peer)
+                log.exception("task of a connection failed", remote=self._peer)
             finally:
                 self._scopes.discard(scope)
 

@@ -181,7 +181,7 @@ class MemoryBudget:
             if self.is_tight:
                 self._tight_since = trio.current_time()
                 self._pressed.set()
-                log.warning("clients hold much memory", held_bytes=self.held_bytes, limit_bytes=self.limit_bytes)
+                log.warning("much memory held by clients", held_bytes=self.held_bytes, limit_bytes=self.limit_bytes)
 
     def admit(self, holder: Share, frame_bytes: int) -> None:
         """Grant a frame of this size to a connection, or let it wait for the grant."""

@@ -350,13 +350,13 @@ class Poller:
                 if error.errno in _NO_DESCRIPTORS:
                     if outage.failed(now):
                         port = sock.getsockname()[1]
-                        log.error("a connection cannot be accepted; accepting pauses", port=port, exc_info=error)
+                        log.error("connection not accepted; accepting pauses", port=port, exc_info=error)
                     self._epoll.unregister(fd)
                     self._resting.append(fd)
                 elif error.errno not in _NO_PEER:
                     log.warning("accept failed", error=error.strerror)
                 return
             if outage.worked(now):
-                log.info("connections can be accepted again", port=sock.getsockname()[1])
+                log.info("connections accepted again", port=sock.getsockname()[1])
             peer.setblocking(False)
             accepted(peer)

@@ -197,7 +197,7 @@ def error_response(connection: Connection, request: RemotingCommand, error: Exce
         return new_response(request, error.code, error.remark)
     if isinstance(error, HeaderFieldError | BodyError):
         return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
-    log.error("a processor failed", code=request.code, remote=connection.remote.text, exc_info=error)
+    log.error("processor failed", code=request.code, remote=connection.remote.text, exc_info=error)
     place = raised_at(error.__traceback__ or sys.exc_info()[2])
     where = "" if place is None else f", {place}"
     return new_response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}{where}")

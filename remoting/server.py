@@ -337,12 +337,12 @@ class RemotingServer:
                 return
             except OSError as error:
                 if outage.failed(trio.current_time()):
-                    log.error("a connection cannot be accepted; accepting pauses", exc_info=error)
+                    log.error("connection not accepted; accepting pauses", exc_info=error)
                 self._admission.make_room("the process has no descriptor left")
                 await trio.sleep(SWEEP_SECONDS)
                 continue
             if outage.worked(trio.current_time()):
-                log.info("connections can be accepted again")
+                log.info("connections accepted again")
             try:
                 remote, local = network.ends(stream)
             except OSError:  # the peer has already gone

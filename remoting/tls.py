@@ -127,7 +127,7 @@ def make_server_context(settings: TlsSettings, client_auth: ssl.VerifyMode | Non
     if context.verify_mode is not ssl.CERT_NONE:
         _load_trust(context, settings.server_trust, ssl.Purpose.CLIENT_AUTH)
     elif client_auth is None and settings.client_auth_text.lower() in _CLIENT_AUTH:
-        log.warning("client certificates are not requested", because="tls.server.authClient is false")
+        log.warning("client certificates not requested", because="tls.server.authClient is false")
     return context
 
 

@@ -145,7 +145,7 @@ class Committing:
             return
         self.is_end_unclear = False
         self._refusals.set("end", None)
-        log.info("the end of the commit log is cleared, puts are accepted again")
+        log.info("end of the commit log cleared; puts are accepted again")
 
     def _write(self, pending: list[DispatchEntry]) -> None:
         """Commit these entries and the log's pending bytes."""
@@ -162,9 +162,9 @@ class Committing:
             return
         if self._refusals.has("log"):
             self._refusals.set("log", None)
-            log.info("commit log could be written again")
+            log.info("commit log written again")
         if self._outage.is_on and self._outage.worked(time.monotonic()):
-            log.info("commit log could be written again")
+            log.info("commit log written again")
         if self._log.committed_offset < self._log.written_offset:
             self.uncommitted.extend(pending)
             return
@@ -205,7 +205,7 @@ class Committing:
         self.pending = pending + self.pending
         if not self._refusals.has("log"):
             self._refusals.set("log", f"the commit log cannot be written: {error}")
-            log.error("commit log cannot be written, puts are refused until it can", error=str(error))
+            log.error("commit log not written; puts are refused until it can be", error=str(error))
 
     def dispatched(self, store_timestamp: int) -> None:
         """Write and publish the queue entries of records that arrived as raw bytes (on a slave). The caller has
@@ -225,7 +225,7 @@ class Committing:
             if self.has_backlog:
                 self.has_backlog = False
                 self._refusals.set("queue", None)
-                log.info("consume queues could be written again")
+                log.info("consume queues written again")
         for queue in written:
             queue.publish()
 
@@ -235,7 +235,7 @@ class Committing:
         elif not self.has_backlog:
             self.has_backlog = True
             self._refusals.set("queue", f"a consume queue cannot be written: {error}")
-            log.error("consume queues cannot be written, puts are refused until they can", error=str(error))
+            log.error("consume queues not written; puts are refused until they can be", error=str(error))
 
     def _not_taken(self, pending: list[DispatchEntry], failure: LogNotTaken) -> None:
         """Undo this commit, of which the log has written nothing."""
@@ -268,7 +268,7 @@ class Committing:
             lacking = "descriptor" if error.errno in OUT_OF_DESCRIPTORS else "space"
             failure = StoreFull(f"no {lacking} for {len(pending)} messages in the commit log: {error}")
             if self._outage.failed(time.monotonic()):
-                log.error("commit log cannot be written, messages refused", messages=len(pending), exc_info=error)
+                log.error("commit log not written; messages are refused", messages=len(pending), exc_info=error)
         else:
             failure = StoreBroken(f"the commit log cannot be written: {error}")
             self._fail_stop.broke(str(failure))

@@ -103,7 +103,7 @@ class FailStop:
             try:
                 mark.fail(error)
             except BaseException as second:
-                log.error("a waiter's callback failed", exc_info=second)
+                log.error("waiter's callback failed", exc_info=second)
 
 
 def _text(error: BaseException) -> str:

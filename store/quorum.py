@@ -109,7 +109,7 @@ class Quorum:
         if self._marks.flushed.value > end:
             self._marks.flushed.set_back(end, reason)
         if self._log.committed_offset > end:
-            log.error("committed records were cut by the leader: they were not on a quorum", physical_offset=end)
+            log.error("committed records cut by the leader: they were not on a quorum", physical_offset=end)
             with self._fail_stop.during("cutting the end of the log"):
                 self._tail_cut.cut_derived(end)
 

@@ -131,7 +131,7 @@ class Replica:
         try:
             self._log.append_raw(data)
         except OSError as error:
-            log.error("replicated bytes cannot be written", physical_offset=physical_offset, error=str(error))
+            log.error("replicated bytes not written", physical_offset=physical_offset, error=str(error))
             return False
         except BaseException as error:
             self._fail_stop.fail("writing replicated bytes", error)
@@ -205,7 +205,7 @@ class Replica:
         """Build the queues of some topics again from the whole log, which ends at `end`: their deletion was in the part
         of the log that was cut off. Nothing is appended meanwhile. If this is interrupted, the next start does it: no
         checkpoint claims any queue."""
-        log.warning("the deletion of topics was cut off: their queues are made again", topics=sorted(topics)[:20])
+        log.warning("deletion of topics cut off; their queues are made again", topics=sorted(topics)[:20])
         self._is_open = False
         try:
             for topic in topics:
@@ -265,7 +265,9 @@ class Replica:
         try:
             return scanned(record.read_fields(data, 0, size), at)
         except RecordError as error:
-            log.error("replicated bytes are not a record; no queue gets them", physical_offset=at, error=str(error))
+            log.error(
+                "replicated bytes not recognised as a record; no queue gets them", physical_offset=at, error=str(error)
+            )
             return None
 
     def _size_at(self, at: int, end: int) -> int:
@@ -311,7 +313,7 @@ class Replica:
         count = self._queues.delete_topic(topic)
         if self.on_deleted is not None:
             self.on_deleted(topic)
-        log.info("the master deleted a topic: queues removed", topic=topic, queues=count)
+        log.info("queues removed: the master deleted their topic", topic=topic, queues=count)
 
     def _make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Make the queue end at the record's queue offset, by fillers or by truncation."""
@@ -320,7 +322,7 @@ class Replica:
             return
         if queue_offset < expected:
             log.warning(
-                "the master restarted a queue",
+                "queue restarted by the master",
                 topic=queue.topic,
                 queue_id=queue.queue_id,
                 queue_offset=queue_offset,
@@ -340,7 +342,7 @@ class Replica:
             self._silent.drop_files_before(queue, queue_offset)
         elif expected and queue_offset - expected > MAX_GAP_ENTRIES:
             log.error(
-                "implausible queue offset",
+                "implausible queue offset received",
                 topic=queue.topic,
                 queue_id=queue.queue_id,
                 queue_offset=queue_offset,

@@ -80,7 +80,7 @@ class SilentQueues:
             self._queues.keep_end(queue, end)
             self._committing.dispatched(0)
             queue.correct_min_offset(self._contents.log.min_offset)
-        log.info("the master knows the end of a queue", topic=topic, queue_id=queue_id, end=end, before=before)
+        log.info("end of a queue learnt from the master", topic=topic, queue_id=queue_id, end=end, before=before)
         return True
 
     @property

@@ -45,6 +45,10 @@ class Program:
     title: str
     text: str
 
+    @property
+    def is_test(self) -> bool:
+        return self.title.startswith("test_")
+
 
 def programs(page: str) -> Iterator[Program]:
     blocks = re.finditer(r'(?ms)^( *)```python(?: title="([^"]*)")?\n(.*?)^\1```$', (ROOT / page).read_text())
@@ -54,10 +58,9 @@ def programs(page: str) -> Iterator[Program]:
 
 def run(program: Program, name_server: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run one program against a cluster, with the cluster's port in place of the usual one."""
-    is_test = program.title.startswith("test_")
-    file = directory / (program.title if is_test else "program.py")
+    file = directory / (program.title if program.is_test else "program.py")
     file.write_text(program.text.replace("127.0.0.1:9876", name_server))
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", file.name] if is_test else [file.name]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", file.name] if program.is_test else [file.name]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         [sys.executable, *words],
@@ -84,12 +87,13 @@ def test_every_python_block_is_a_program_that_runs(page: str, tmp_path: Path) ->
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_spark_block_is_a_program_that_runs(tmp_path: Path) -> None:
+    """One after the other in one process, so that they share a Java virtual machine."""
     pytest.importorskip("pyspark")
-    for page in ("docs/tutorials/spark.md", "README.md"):
-        with LocalCluster() as cluster:
-            for program in programs(page):
-                done = run(program, cluster.name_server, tmp_path)
-                assert done.returncode == 0, f"{page}, block {program.number}:\n{done.stdout}{done.stderr}"
+    found = [*programs("docs/tutorials/spark.md"), *(each for each in programs("README.md") if not each.is_test)]
+    calls = "".join(f"print({each.page!r}, {each.number}, flush=True); exec({each.text!r}, {{}})\n" for each in found)
+    with LocalCluster() as cluster:
+        done = run(Program("both pages", 1, "", calls), cluster.name_server, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def unresolved(tree: ast.AST) -> list[str]:

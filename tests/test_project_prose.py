@@ -111,3 +111,72 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     seen = [text for _, text in texts_of(program)]
     assert sorted(seen) == [" is no number", "# a dear thing", "It shall.", "it goes on"]
     assert all(any(re.search(pattern, text) for pattern in PHRASES) for text in seen)
+
+
+# Log events.
+
+DAEMONS_AND_CLIENT = [
+    path
+    for path in SOURCES
+    if path.relative_to(ROOT).parts[0] not in ("tests", "docs", "sim", "benchmarks", "examples", "src")
+]
+PARTICIPLE = re.compile(
+    r"\w+ed|begun|broken|built|cut|done|found|given|gone|held|kept|known|learnt|left|lost|made|put|read|reset|sent|set|shown"
+    r"|taken|told|torn|withdrawn|written"
+)
+FINITE_VERB = re.compile(r"is|are|was|were|cannot|can|could|does|do|did|has|have|had|will|says|stops|runs")
+ARTICLE = re.compile(r"an?|the|this|that|these|those|there|another|no|nothing", re.IGNORECASE)
+# RocketMQ's own lines, which tools parse, and sentences that arrive as they are.
+EVENTS_OF_ROCKETMQ = ("[STORETPS] ", "slave fall behind master")
+
+
+def faults_of_event(event: str) -> str | None:
+    """Return what keeps `event` from being a noun and a past participle; what follows `;`, `:` or `,` is free."""
+    words = re.split(r"[;:,]", event)[0].split()
+    if ARTICLE.fullmatch(words[0]):
+        return f"begins with {words[0]!r}"
+    verbs = [word for word in words if FINITE_VERB.fullmatch(word)]
+    if verbs:
+        return f"has the verb {verbs[0]!r}"
+    if not any(PARTICIPLE.fullmatch(word) for word in words[1:]):
+        return "has no past participle behind its noun"
+    return None
+
+
+def events_of(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, event) of the log lines of a module whose event is a constant text."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOG_METHODS:
+            event = node.args[0] if node.args else None
+            if (
+                ast.unparse(node.func.value) == "log"
+                and isinstance(event, ast.Constant)
+                and isinstance(event.value, str)
+            ):
+                yield event.lineno, event.value
+
+
+def test_an_event_in_the_log_is_a_noun_and_a_past_participle() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{line}: {event!r} {fault}"
+        for path in DAEMONS_AND_CLIENT
+        for line, event in events_of(path.read_text())
+        if not event.startswith(("%s", *EVENTS_OF_ROCKETMQ)) and (fault := faults_of_event(event))
+    ]
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        ("connection refused", None),
+        ("consume queues not written; puts are refused until they can be", None),
+        ("a hook failed", "begins with 'a'"),
+        ("table is written again", "has the verb 'is'"),
+        ("no response", "begins with 'no'"),
+        ("stopping", "has no past participle behind its noun"),
+    ],
+)
+def test_the_rule_of_events_sees_what_it_forbids(event: str, fault: str | None) -> None:
+    assert faults_of_event(event) == fault
+    assert list(events_of(f"log.info({event!r}, topic=topic)")) == [(1, event)]

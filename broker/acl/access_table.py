@@ -105,7 +105,7 @@ class AccessTable:
                 self.default_path.parent.mkdir(parents=True, exist_ok=True)
                 self.default_path.touch(mode=0o600)
             except OSError as error:
-                log.warning("the ACL file cannot be created", path=str(self.default_path), error=error.strerror)
+                log.warning("ACL file not created", path=str(self.default_path), error=error.strerror)
         files: dict[Path, AclFile] = {}
         stamps: dict[Path, _Stamps] = {}
         for path in self._paths():
@@ -129,7 +129,7 @@ class AccessTable:
             try:
                 self.refresh()
             except Exception:
-                log.exception("the ACL files could not be checked")
+                log.exception("ACL files not checked")
 
     def refresh(self) -> bool:
         """Read the files that changed since the last time. Return True if any did. Never raises for a bad file."""
@@ -146,12 +146,12 @@ class AccessTable:
                 files[path], stamps[path] = self._read(path)
                 log.info("ACL file loaded", path=str(path), accounts=len(files[path].accounts))
             except AclFileError as error:
-                log.error("ACL file not usable; its former content stays in force", error=str(error))
+                log.error("ACL file rejected; its former content stays in force", error=str(error))
                 stamps[path] = (stamp[0], *self._key_stamps[path].values())
                 if known is not None:
                     files[path] = known
         for path in self._stamps.keys() - stamps.keys():
-            log.warning("an ACL file was removed", path=str(path))
+            log.warning("ACL file removed", path=str(path))
         self._files = files
         self._stamps = stamps
         self._rebuild()
@@ -172,7 +172,7 @@ class AccessTable:
 
         file = acl_file.read(path, self._now_ms(), read_key)
         for remark in file.remarks:
-            log.warning("doubtful entry in an ACL file", path=str(path), remark=remark)
+            log.warning("doubtful entry found in an ACL file", path=str(path), remark=remark)
         return file, (stamp, *seen.values())
 
     def _paths(self) -> list[Path]:
@@ -187,7 +187,7 @@ class AccessTable:
         if self.default_path not in paths:
             paths.append(self.default_path)
         if len(paths) > MAX_FILES:
-            log.warning("too many ACL files; the rest is not loaded", files=len(paths), limit=MAX_FILES)
+            log.warning("ACL files left out; there are too many", files=len(paths), limit=MAX_FILES)
             paths = paths[: MAX_FILES - 1] + [self.default_path]
         return paths
 
@@ -199,7 +199,7 @@ class AccessTable:
             white_addresses += file.white_addresses
             for account in file.accounts:
                 if account.access_key in accounts:
-                    log.warning("an access key is defined twice; the first definition applies", key=account.access_key)
+                    log.warning("access key defined twice; the first definition applies", key=account.access_key)
                     continue
                 accounts[account.access_key] = account
                 owners[account.access_key] = path
@@ -208,7 +208,7 @@ class AccessTable:
         self._white_addresses = tuple(white_addresses)
         if not accounts:
             log.warning(
-                "aclEnable=true and no account is defined: only globalWhiteRemoteAddresses are admitted",
+                "accounts not defined although aclEnable=true; only globalWhiteRemoteAddresses are admitted",
                 path=str(self.default_path),
                 white_addresses=len(white_addresses),
             )
@@ -222,7 +222,7 @@ class AccessTable:
         path = self._owners.get(config.access_key or "", self.default_path)
         self._check_key_file(path, config)
         self._change(path, lambda document: acl_file.with_account(document, config))
-        log.info("an account was written", key=config.access_key, path=str(path))
+        log.info("ACL entry written", key=config.access_key, path=str(path))
 
     def _check_key_file(self, path: Path, config: PlainAccessConfig) -> None:
         """Raise AclUpdateRefused for a new secret key of an account whose present one has a file of its own."""
@@ -240,7 +240,7 @@ class AccessTable:
         if path is None:
             return False
         self._change(path, lambda document: acl_file.without_account(document, access_key))
-        log.info("an account was deleted", key=access_key, path=str(path))
+        log.info("ACL entry deleted", key=access_key, path=str(path))
         return True
 
     def update_white_addresses(self, texts: list[str], path_text: str | None) -> bool:
@@ -251,7 +251,7 @@ class AccessTable:
             return False
         check_patterns(texts)
         self._change(path, lambda document: acl_file.with_white_addresses(document, texts))
-        log.info("the global white addresses were written", path=str(path), entries=len(texts))
+        log.info("global white addresses written", path=str(path), entries=len(texts))
         return True
 
     def _change(self, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

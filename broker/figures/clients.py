@@ -105,7 +105,7 @@ class ClientFigures:
                     text = labels(clientAddr=member.remote_text, clientId=member.client_id, group=group, topic=topic)
                     found.append((text, status))
         except (RemotingError, BodyError) as error:
-            log.debug("a client says nothing about itself", client=member.client_id, error=str(error))
+            log.debug("information about a client not received", client=member.client_id, error=str(error))
         finally:
             places.release()
 

@@ -133,7 +133,7 @@ class GroupRoles:
     async def hand_over(self) -> None:
         """Let another member lead, before a stop."""
         if self.member is not None and not await self.member.hand_over():
-            log.warning("no other member takes over the leadership; the group has no master until one is elected")
+            log.warning("leadership not taken over by another member; the group has no master until one is elected")
 
     # -- roles ---------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class GroupRoles:
         use_role(self._parts.configuration, self._parts.group, is_master=False)
         self._store.change_settings(self._parts.configuration.store)
         self._registration.is_held = False
-        log.info("this broker is a slave of its group", broker_id=self._parts.configuration.broker.broker_id)
+        log.info("role of a slave taken", broker_id=self._parts.configuration.broker.broker_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._seek_master)
             nursery.start_soon(self._master_tables.run, self._store, TABLES_SECONDS)
@@ -172,7 +172,7 @@ class GroupRoles:
         self._store.change_settings(self._parts.configuration.store)
         await self._load()
         self._registration.is_held = False
-        log.info("this broker is the master of its group", term=term)
+        log.info("role of the master taken", term=term)
         async with trio.open_nursery() as nursery:
             for task in self._as_master:
                 nursery.start_soon(task)
@@ -190,7 +190,7 @@ class GroupRoles:
             try:
                 await store.committed.wait_beyond(store.appended_offset - 1)
             except StoreError as error:
-                log.info("the leadership ended before it began", reason=str(error))
+                log.info("leadership lost before it began", reason=str(error))
                 await trio.sleep_forever()  # until the change of the role that this came from
         await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
         store.quorum.accept()

@@ -372,7 +372,7 @@ class BrokerStats:
                 return True
         if not self._warned:
             self._warned = True
-            log.warning("statistics are full: new topics and groups are not counted", limit=self._max_flows)
+            log.warning("statistics filled; new topics and groups are not counted", limit=self._max_flows)
         return False
 
     def flow_count(self) -> int:

@@ -61,7 +61,7 @@ class StatsLog:
 async def _print(lines: Iterable[str]) -> None:
     for number, line in enumerate(lines):
         if number >= MAX_LINES:
-            log.info("further statistics are not printed", printed=MAX_LINES)
+            log.info("further statistics not printed", printed=MAX_LINES)
             return
         log.info(line)
         if number % _LINES_AT_A_TIME == 0:

@@ -142,14 +142,14 @@ class NameServerLink:
         self.failed_at = trio.current_time()
         self.failure = reason
         if self._outage.failed(self.failed_at):
-            log.warning("NameServer unreachable; retrying", nameserver=self.address, error=reason)
+            log.warning("NameServer not reached; retrying", nameserver=self.address, error=reason)
 
     def responded(self) -> None:
         """Note that the NameServer responded."""
         self.responded_at = trio.current_time()
         if self._outage.is_on:  # over with the first response: here failures and successes do not alternate
             self._outage = Outage()
-            log.info("NameServer responds again", nameserver=self.address)
+            log.info("NameServer reached again", nameserver=self.address)
 
     async def run(self) -> None:
         """Register on request, until closed or cancelled."""

@@ -173,7 +173,7 @@ class Registration:
         try:
             fetched = split_addresses(await self._address_server.fetch())
         except HttpFailed as error:
-            log.warning("the address server returned no list of NameServers", error=str(error), known=self._fetched)
+            log.warning("list of NameServers not returned by the address server", error=str(error), known=self._fetched)
             return
         if fetched and fetched != self._fetched:
             log.info("list of NameServers fetched", nameservers=";".join(fetched))
@@ -259,7 +259,7 @@ class Registration:
             header = answer.header(RegisterBrokerResponseHeader)
             ordered = KVTable.decode(answer.body).table if answer.body else None
         except (HeaderFieldError, BodyError) as error:
-            log.warning("the response to a registration cannot be decoded", error=str(error))
+            log.warning("response to a registration not decoded", error=str(error))
             return
         if ordered is not None:
             self._topics.update_order_topics(ordered.keys())

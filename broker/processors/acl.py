@@ -104,7 +104,7 @@ class AclProcessor:
         try:
             table.update_account(config)
         except (AclUpdateRefused, OSError) as error:
-            log.warning("an account was not written", key=header.access_key, error=type(error).__name__)
+            log.warning("account not written", key=header.access_key, error=type(error).__name__)
             raise RequestRefused(refused, str(error)) from None
         act = "account changed" if before is not None else "account created"
         after = table.config(header.access_key or "")

@@ -102,7 +102,7 @@ class EndTransactionProcessor:
             reason = "The commit log offset wrong"
         if half is None or reason is not None:
             log.warning(
-                "a transaction cannot be ended",
+                "transaction not ended",
                 reason=reason,
                 group=header.producer_group,
                 physical_offset=header.commit_log_offset,
@@ -157,7 +157,7 @@ class ResumeCheckProcessor:
             self._transactions.resume(physical_offset, ResumeAnswer(connection, request))
             self._audit.done(connection, request, "checks of a half message resumed", message_id=header.msg_id)
         except ProtocolError as error:
-            log.warning("a half message cannot be resumed", message_id=header.msg_id, error=str(error))
+            log.warning("half message not resumed", message_id=header.msg_id, error=str(error))
             remark = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark) from None
         return None

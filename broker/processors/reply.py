@@ -94,11 +94,11 @@ class ReplyProcessor:
         properties = property_text.parse(header.properties or "")
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
-            log.warning("a reply names no receiver", group=header.producer_group)
+            log.warning("reply dropped: it names no receiver", group=header.producer_group)
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
         requester = self._producers.connection_of_client(client_id)
         if requester is None or not requester.is_open:
-            log.warning("a reply's receiver is not connected", client_id=client_id)
+            log.warning("reply not pushed: its receiver is not connected", client_id=client_id)
             return f"push reply message fail, channel of <{client_id}> not found."
         properties[names.PUSH_REPLY_TIME] = str(now_ms)
         push = ReplyMessageRequestHeader(
@@ -125,7 +125,7 @@ class ReplyProcessor:
             reason = str(error)
         if reason is None:
             return None
-        log.warning("the receiver did not accept a reply", client_id=client_id, reason=reason)
+        log.warning("reply not accepted by its receiver", client_id=client_id, reason=reason)
         return f"push reply message to {client_id}fail."
 
     async def _store(
@@ -137,7 +137,7 @@ class ReplyProcessor:
             # The push awaited, so the topic may have been deleted or closed since the first check.
             self._send.topic_for_send(connection, header)
         except RequestRefused as refusal:
-            log.warning("a reply was not stored", topic=header.topic, status="refused", reason=refusal.remark)
+            log.warning("reply not stored", topic=header.topic, status="refused", reason=refusal.remark)
             return {}
         text = header.properties or ""
         properties = property_text.parse(text)
@@ -159,7 +159,7 @@ class ReplyProcessor:
         )
         result = await self._writer.put_and_wait(message, properties, wait)
         if result.status not in STORED:
-            log.warning("a reply was not stored", topic=header.topic, status=result.status.name, reason=result.reason)
+            log.warning("reply not stored", topic=header.topic, status=result.status.name, reason=result.reason)
             return {}
         self._stats.topic_put(header.topic, queue_id, result.message_count, result.size_bytes)
         return {

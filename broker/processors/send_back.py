@@ -138,7 +138,7 @@ class SendBackProcessor:
                 record = read_fields(data, 0, len(data))
                 return record, data[record.body_at : record.body_at + record.body_length]
             except RecordError as error:
-                log.warning("a message sent back cannot be read", physical_offset=physical_offset, error=str(error))
+                log.warning("returned message not read", physical_offset=physical_offset, error=str(error))
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
 
     def _message(

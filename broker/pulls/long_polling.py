@@ -325,7 +325,7 @@ class LongPolling:
                     header.topic, header.queue_id, parked.scanned_offset, 1, message_filter
                 )
             except Exception:
-                log.exception("a filter failed", group=header.consumer_group, topic=header.topic)
+                log.exception("filter failed", group=header.consumer_group, topic=header.topic)
                 return True
             if found.status is not _NO_MATCH:
                 return True

@@ -30,7 +30,7 @@ class OffsetMovedEvents:
     def __call__(self, header: PullMessageRequestHeader, new_offset: int) -> None:
         """Write an event: the pull of `header` was outside its queue and is redirected to `new_offset`."""
         log.info(
-            "a pull was outside its queue",
+            "offset of a pull moved: it was outside its queue",
             group=header.consumer_group,
             topic=header.topic,
             queue_id=header.queue_id,

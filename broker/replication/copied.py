@@ -49,7 +49,7 @@ class CopiedPart:
         try:
             self._file.save(json.dumps({_KEY: begin if begin is not None else NONE}))
         except OSError as error:
-            log.warning("where the copied part of the log begins cannot be written", error=str(error))
+            log.warning("start of the copied part of the log not written", error=str(error))
 
 
 def _decode(text: str) -> int | None:

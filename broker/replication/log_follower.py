@@ -124,7 +124,7 @@ class LogFollower:
         """Learn the master's HA address from a NameServer. A response without a master changes nothing, because the
         master may return."""
         if ha_address and ha_address != self._learnt:
-            log.info("the master's HA address", address=ha_address, before=self._learnt)
+            log.info("master's HA address learnt", address=ha_address, before=self._learnt)
             self._learnt = ha_address
             self._address_changed.set()
 
@@ -175,13 +175,13 @@ class LogFollower:
     def _failed(self, address: str, reason: str) -> None:
         if reason != self._last_failure:
             self._last_failure = reason
-            log.warning("not following the master at present", master=address, reason=reason)
+            log.warning("master not followed at present", master=address, reason=reason)
 
     def _look_back(self, overlap: Overlap, address: str) -> float:
         if overlap.reaches_start:
             return self._refuse(address, overlap.begin, self._nothing_in_common(address))
         self._steps_back += 1
-        log.warning("the master does not have the end of this log", master=address, physical_offset=overlap.begin)
+        log.warning("end of this log not found at the master", master=address, physical_offset=overlap.begin)
         return RECONNECT_SECONDS
 
     async def _cut(self, overlap: Overlap, address: str) -> float:

@@ -117,11 +117,11 @@ class LogServer:
                     stream = await listener.accept()
                 except OSError as error:  # out of file descriptors
                     if outage.failed(trio.current_time()):
-                        log.error("slaves cannot be accepted; accepting pauses", exc_info=error)
+                        log.error("slaves not accepted; accepting pauses", exc_info=error)
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
                 if outage.worked(trio.current_time()):
-                    log.info("slaves can be accepted again")
+                    log.info("slaves accepted again")
                 try:
                     remote, local = network.ends(stream)
                 except OSError:  # the peer has already gone
@@ -160,7 +160,7 @@ class LogServer:
             if link.is_refused:  # logged where it was found out
                 log.debug("slave refused", slave=remote, reason=reason)
             elif link.is_silent:
-                self._mention("a peer of the HA port never reported", remote, reason)
+                self._mention("report of a peer of the HA port not received", remote, reason)
             else:
                 log.info("slave gone", slave=remote, reason=reason, reported=link.reported, sent=link.sent)
 
@@ -176,12 +176,12 @@ class LogServer:
     def _enter(self, ip: str, local_ip: str, remote: str) -> Peer | None:
         """Return the place of a new peer, or None if it gets none."""
         if not self._access.may_connect(ip):
-            self._mention("a peer of the HA port was rejected", remote, "it is not in haSlaveAddresses")
+            self._mention("peer of the HA port rejected", remote, "it is not in haSlaveAddresses")
             return None
         peer = Peer(ip, local_ip, self._access.counts(ip, local_ip))
         if not self._make_room(peer):
             self._wanted.set()  # perhaps it is a slave that registered a moment ago, and connects again
-            self._mention("a peer of the HA port was rejected", remote, "there are too many; see haMaxConnections")
+            self._mention("peer of the HA port rejected", remote, "there are too many; see haMaxConnections")
             return None
         self._peers[peer] = None
         self._copies += peer.counts
@@ -238,7 +238,7 @@ class LogServer:
                 self._copies += 1
                 self.replicated.advance(peer.link.acknowledged_offset)
             elif not peer.link.is_silent and self._configuration.store.broker_role is BrokerRole.SYNC_MASTER:
-                self._mention("a peer of the HA port does not count as a copy", peer.link.remote, HINT)
+                self._mention("peer of the HA port not counted as a copy", peer.link.remote, HINT)
 
     def _mention(self, event: str, remote: str, reason: str) -> None:
         """Log a warning, each kind at most once a minute."""

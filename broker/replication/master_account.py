@@ -45,7 +45,7 @@ class MasterAccount:
         except (OSError, ValueError) as error:
             problem = error.strerror or "" if isinstance(error, OSError) else str(error)
             if problem != self._problem:
-                log.warning("the account for the master cannot be read", path=str(self._path), reason=problem)
+                log.warning("account for the master not read", path=str(self._path), reason=problem)
             self._problem = problem
             return
         self._problem = ""

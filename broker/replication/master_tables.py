@@ -83,7 +83,7 @@ class MasterTables:
     def master_known(self, address: str | None) -> None:
         """Learn the master's address from a NameServer, or that there is no master."""
         if address != self._address:
-            log.info("the master to copy tables from", address=address, before=self._address)
+            log.info("master to copy tables from learnt", address=address, before=self._address)
             self._address = address or None
 
     async def run(self, store: MessageStore, every_seconds: float = math.inf) -> None:
@@ -124,7 +124,7 @@ class MasterTables:
         if address is None:
             return
         if not self._is_trusted():
-            log.debug("no tables are copied before the master's log is known to match", master=address)
+            log.debug("tables not copied yet; the master's log is not known to match", master=address)
             return
         host, _, port = address.rpartition(":")
         fast = f"{host}:{int(port) + FAST_PORT_DISTANCE}"
@@ -148,11 +148,11 @@ class MasterTables:
             if answer.code == ResponseCode.SUCCESS:
                 await take(answer.body)
             elif "AclException" in (answer.remark or ""):
-                log.warning("the master refuses its tables", master=master, code=code.name, remark=answer.remark)
+                log.warning("tables refused by the master", master=master, code=code.name, remark=answer.remark)
             else:  # a master also responds this way if the table is empty
-                log.debug("no table returned", master=master, code=code.name, answer=answer.code, remark=answer.remark)
+                log.debug("table not returned", master=master, code=code.name, answer=answer.code, remark=answer.remark)
             if self._outage.is_on and self._outage.worked(trio.current_time()):
-                log.info("tables are copied again", master=master)
+                log.info("tables copied again", master=master)
 
     async def _ask(self, master: str, address: str, request: RemotingCommand) -> RemotingCommand | None:
         """Return the response of the master at this address, one of its ports; None if it is not the master any more,

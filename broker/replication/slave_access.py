@@ -127,7 +127,7 @@ class SlaveAccess:
                 return
             brokers = ClusterInfo.decode(answer.body).broker_addr_table
         except (RemotingError, BodyError) as error:
-            log.debug("a NameServer does not say which slaves there are", nameserver=address, error=str(error))
+            log.debug("slaves not listed by a NameServer", nameserver=address, error=str(error))
             return
         ours = brokers.get(self._configuration.broker.broker_name)
         addresses = ours.broker_addrs.items() if ours is not None else ()
@@ -145,7 +145,7 @@ async def _resolve(name: str) -> list[str]:
         with trio.move_on_after(ASK_SECONDS):
             return [str(info[4][0]) for info in await trio.socket.getaddrinfo(name, None)]
     except (OSError, UnicodeError) as error:
-        log.debug("the host of a registered slave does not resolve", host=name, error=str(error))
+        log.debug("host of a registered slave not resolved", host=name, error=str(error))
     return []
 
 

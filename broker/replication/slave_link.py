@@ -166,7 +166,7 @@ class SlaveLink:
         await self._begun.wait()
         if 0 <= self.sent < self._store.reading.min_physical_offset:
             log.warning(
-                "a slave requests log that this broker has deleted; give it an empty store directory",
+                "deleted log requested by a slave; give it an empty store directory",
                 slave=self.remote,
                 physical_offset=self.sent,
                 min_offset=self._store.reading.min_physical_offset,

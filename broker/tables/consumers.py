@@ -242,7 +242,7 @@ class ConsumerTable:
         joined = self._note_channel(entry, connection, client_id, language, version)
         _note_wanted(entry, entry.channels[connection], wanted, subscriptions)
         if entry.compare(client_id, subscriptions, self._now_ms()):
-            log.warning("members of a group subscribe differently", group=group, reason=entry.disagreement)
+            log.warning("different subscriptions found within a group", group=group, reason=entry.disagreement)
         changed = entry.update_subscriptions(subscriptions) or joined
         entry.subscription_bytes = sum(map(_cost_of, entry.subscriptions.values()))
         self._count(entry)

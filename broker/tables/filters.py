@@ -209,7 +209,7 @@ class FilterTable:
         except FilterError as error:
             reason = str(error)[:MAX_REASON_CHARACTERS]
             if self._outages.failed(f"{topic} {group} {reason}", self._now_ms() / 1000):
-                log.warning("filter does not compile", topic=topic, group=group, reason=reason)
+                log.warning("filter not compiled", topic=topic, group=group, reason=reason)
             if known is not None:
                 self._drop(topic, group)
             return
@@ -263,7 +263,7 @@ class FilterTable:
                 topic, group, data.expression or "", data.client_version, data.born_time, data.bloom_filter_data
             )
         except FilterError as error:
-            log.warning("stored filter does not compile", topic=topic, group=group, reason=str(error))
+            log.warning("stored filter not compiled", topic=topic, group=group, reason=str(error))
             return
         # No client is connected yet: the filter is dead until its group sends a heartbeat.
         entry.dead_time = data.dead_time or max(data.born_time, self._now_ms() - _DEAD_ON_LOAD_MS)

@@ -131,7 +131,9 @@ class GroupTable(KeptTable):
         self.data_version = wrapper.data_version
         log.info("subscription groups loaded", groups=len(self._groups))
         if self.sent_bytes > self._max_table_bytes():
-            log.warning("groups on file exceed maxGroupTableBytes; new ones are refused", bytes=self.sent_bytes)
+            log.warning(
+                "maxGroupTableBytes exceeded by the groups on file; new ones are refused", bytes=self.sent_bytes
+            )
 
     def _put(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         if config.group_name not in self._groups:

@@ -215,7 +215,9 @@ class OffsetTable:
         self.sent_bytes += sum(_bytes_of(key, 1) for key in self._lmq_entries)
         self._count()
         if self.sent_bytes > self._max_table_bytes():
-            log.warning("offsets on file exceed maxOffsetTableBytes; new ones are refused", bytes=self.sent_bytes)
+            log.warning(
+                "maxOffsetTableBytes exceeded by the offsets on file; new ones are refused", bytes=self.sent_bytes
+            )
         log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
 
     async def persist(self) -> bool:

@@ -315,7 +315,9 @@ class TopicTable(KeptTable):
         self.data_version = wrapper.data_version
         log.info("topics loaded", topics=len(self._topics))
         if self.sent_bytes > self._max_table_bytes():
-            log.warning("topics on file exceed maxTopicTableBytes; new ones are refused", bytes=self.sent_bytes)
+            log.warning(
+                "maxTopicTableBytes exceeded by the topics on file; new ones are refused", bytes=self.sent_bytes
+            )
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

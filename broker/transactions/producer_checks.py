@@ -93,7 +93,7 @@ class ProducerChecks:
             return
         most = ", ".join(f"{group or 'no group'}: {count}" for group, count in self._unasked.most_common(GROUPS_NAMED))
         log.warning(
-            "half messages wait for producers that are not connected",
+            "half messages not checked; their producers are not connected",
             half_messages=self._unasked.total(),
             groups=len(self._unasked),
             most=most,
@@ -131,7 +131,7 @@ class TransactionChecks:
             try:
                 await self.check()
             except Exception:
-                log.exception("a transaction check failed", retry_seconds=AFTER_FAILURE_SECONDS)
+                log.exception("transaction check failed", retry_seconds=AFTER_FAILURE_SECONDS)
                 await trio.sleep(AFTER_FAILURE_SECONDS)
 
     async def check(self) -> None:
@@ -175,7 +175,7 @@ class TransactionChecks:
             try:
                 self._listener.check(half)
             except Exception:  # it is put back, so the next run asks again; this one continues with the others
-                log.exception("a half message cannot be checked", queue_offset=half.queue_offset)
+                log.exception("half message not checked", queue_offset=half.queue_offset)
         return True
 
 

@@ -128,7 +128,7 @@ def op_message(data: bytes) -> OpMessage | None:
     try:
         record = read_fields(data, 0, len(data))
     except RecordError as error:
-        log.warning("an op message cannot be read", error=str(error))
+        log.warning("op message not read", error=str(error))
         return None
     text = data[record.body_at : record.body_at + record.body_length]
     properties = property_text.parse_bytes(record.properties)

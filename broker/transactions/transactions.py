@@ -112,12 +112,12 @@ class TransactionLog:
         try:
             record = read_fields(data, 0, len(data))
         except RecordError as error:
-            log.warning("a half message cannot be read", physical_offset=physical_offset, error=str(error))
+            log.warning("half message not read", physical_offset=physical_offset, error=str(error))
             return None
         if record.topic != TRANS_HALF_TOPIC.encode():
             return None
         if not is_border(self._store.reading, physical_offset, data, record):
-            log.warning("no half message begins at this offset", physical_offset=physical_offset)
+            log.warning("half message not found at this offset", physical_offset=physical_offset)
             return None
         return half_message(data, record)
 
@@ -182,7 +182,7 @@ class TransactionLog:
         op = op_to_store(queue_id, half_offset, state, now_ms=self._now_ms(), host=self._store_host)
         self._writer.put(op, {}, False, pending)
         if pending.result.status is not PutStatus.PUT_OK:
-            log.warning("an op message was not stored", status=pending.result.status.name, queue_offset=half_offset)
+            log.warning("op message not stored", status=pending.result.status.name, queue_offset=half_offset)
 
     # -- how transactions ended --------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class TransactionLog:
         if found is None or half is None or half.properties.get(names.UNIQ_KEY) != found.uniq_key:
             return
         if self._states_of(half.queue_id).state(half.queue_offset) == OPEN:
-            log.warning("the op message of the last record is missing and stored now", queue_offset=half.queue_offset)
+            log.warning("op message of the last record found missing; it is stored now", queue_offset=half.queue_offset)
             self._put_op(half.queue_id, half.queue_offset, found.state, PendingPut())
             self._store.commit()
             self._states_of(half.queue_id)
@@ -269,7 +269,7 @@ class TransactionLog:
             if all(self._lies_before(queue_id, offset, op.physical_offset) for offset in named):
                 ops.append(op)
             else:
-                log.warning("the half message of an op message is lost", queue_offset=op.half_offset)
+                log.warning("half message of an op message lost", queue_offset=op.half_offset)
                 ops.append(OpMessage(op.queue_offset, None, op.born_timestamp))
         return ops
 
@@ -301,7 +301,7 @@ class TransactionLog:
         if is_aside:
             return True
         if result.status is not PutStatus.PUT_OK:
-            log.warning("a half message was not put back", status=result.status.name, queue_offset=old)
+            log.warning("half message not put back", status=result.status.name, queue_offset=old)
             return False
         states.note_copy(old, result.queue_offset)
         half.queue_offset = result.queue_offset
@@ -321,7 +321,7 @@ class TransactionLog:
         is_aside = result.status in UNSTORABLE and self._set_aside(half, message, result.reason)
         self._store.commit()
         log.info(
-            "a half message is discarded",
+            "half message discarded",
             status=result.status.name,
             check_times=half.check_times,
             physical_offset=half.physical_offset,
@@ -358,7 +358,7 @@ class TransactionLog:
             try:
                 return HalfRead(half_message(data, read_fields(data, 0, len(data))))
             except RecordError as error:
-                log.warning("a half message cannot be read", queue_offset=queue_offset, error=str(error))
+                log.warning("half message not read", queue_offset=queue_offset, error=str(error))
         is_end = found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
         return HalfRead(None, is_end, found.next_begin_offset)
 

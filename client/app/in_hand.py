@@ -63,7 +63,7 @@ class InHand:
     def saying(self, name: str) -> Iterator[None]:
         """Log once what is in hand if the block, in which the application `name` stops, takes longer than a second. A
         thread does it, which also speaks when a handler blocks the event loop."""
-        timer = threading.Timer(SAY_AFTER_SECONDS, lambda: log.info("%s stops and waits: %s", name, self))
+        timer = threading.Timer(SAY_AFTER_SECONDS, lambda: log.info("%s not stopped yet: %s", name, self))
         timer.daemon = True
         timer.start()
         try:

@@ -98,9 +98,9 @@ async def _run_in_trio(app: TrioMQ[Any, Any]) -> None:
 
 async def _run(app: TrioMQ[Any, Any], stop: asyncio.Event | trio.Event) -> None:
     async with app:
-        log.info("%s runs", app.name)
+        log.info("%s started", app.name)
         await stop.wait()
-        log.info("%s stops; another Ctrl-C or SIGTERM ends it at once", app.name)
+        log.info("%s shutdown begun; another Ctrl-C or SIGTERM ends it at once", app.name)
 
 
 def _on_signals(stop: Callable[[], object]) -> None:

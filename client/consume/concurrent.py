@@ -198,7 +198,7 @@ class ConcurrentConsuming(Consuming):
             done = left
             reason = next((reason for _, reason in verdict.wrong), verdict.reason)
             log.warning(
-                "a broadcast message failed; it is dropped", group=self._owner.group, count=len(left), reason=reason
+                "broadcast message failed; it is dropped", group=self._owner.group, count=len(left), reason=reason
             )
         else:
             for message in left:
@@ -305,7 +305,7 @@ class ConcurrentConsuming(Consuming):
         assigned = delivery.assigned
         if error is None and assigned is not None and assigned.window.dropped:
             log.warning(
-                "acknowledged too late: the queue is another member's now, which gets the message again",
+                "message acknowledged too late; its queue is another member's now, which gets it again",
                 group=self._owner.group,
                 queue=str(assigned.queue),
                 id=delivery.message.msg_id,
@@ -354,7 +354,9 @@ class ConcurrentConsuming(Consuming):
                 now_ms = int(self._clock() * 1000)
                 late = assigned.window.overdue(now_ms, int(self._rules.consume_timeout_seconds * 1000))
                 for message in late:
-                    log.warning("consuming takes too long; sent back", queue=str(assigned.queue), id=message.msg_id)
+                    log.warning(
+                        "message sent back: consuming takes too long", queue=str(assigned.queue), id=message.msg_id
+                    )
                     if self._owner.is_broadcasting or await self._failed.deliver_again(
                         message, assigned.queue.broker_name, 3, self._max_reconsume_times
                     ):

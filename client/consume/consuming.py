@@ -121,7 +121,7 @@ def log_raised(error: Exception, group: str, queue: MessageQueue, messages: Sequ
     """Log what a listener raised, unless it only asks for a later delivery."""
     if not isinstance(error, RetryLater):
         log.warning(
-            "the listener raised; messages are delivered again later",
+            "listener failed; messages are delivered again later",
             group=group,
             queue=str(queue),
             first_message_id=messages[0].msg_id,
@@ -212,7 +212,7 @@ class Consuming:
             try:
                 getattr(hook, name)(context)
             except Exception:
-                log.exception("a consume hook failed")
+                log.exception("consume hook failed")
 
     def _settled(self, assigned: AssignedQueue, queue_offset: int | None) -> None:
         """Advance the offset after messages have left the window; it never goes back."""

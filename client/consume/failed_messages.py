@@ -66,7 +66,7 @@ class FailedMessages:
         try:
             await self._sender.send(retry_message(self._group, message, delay_level, max_times))
         except MQClientError as error:
-            log.warning("message is retried by this consumer", group=self._group, id=message.msg_id, error=str(error))
+            log.warning("message retried by this consumer", group=self._group, id=message.msg_id, error=str(error))
             return False
         return True
 
@@ -74,7 +74,7 @@ class FailedMessages:
         """Store a message in the dead letter topic together with the reason, which no message that its broker takes
         back can carry. Return False when that did not work."""
         reason = printable(reason)
-        log.warning("dead letter", group=self._group, id=message.msg_id, reason=reason)
+        log.warning("message given up as a dead letter", group=self._group, id=message.msg_id, reason=reason)
         letter = retry_message(self._group, message, -1, max_times)
         letter.properties.pop(names.DELAY, None)
         letter.properties[DEAD_LETTER_REASON] = reason
@@ -82,7 +82,7 @@ class FailedMessages:
         try:
             await self._sender.send(letter)
         except MQClientError as error:
-            log.warning("the reason was not stored", group=self._group, id=message.msg_id, error=str(error))
+            log.warning("reason not stored", group=self._group, id=message.msg_id, error=str(error))
             return False
         return True
 

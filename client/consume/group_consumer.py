@@ -308,7 +308,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
             return
         self._offsets.table.remove(queue)
         assigned.next_offset = await self._offsets.read(queue) or 0
-        log.info("the topic was deleted; its queue starts again", queue=str(queue), next=assigned.next_offset)
+        log.info("topic deleted; its queue starts again", queue=str(queue), next=assigned.next_offset)
 
     def opened(self, assigned: AssignedQueue) -> None:
         self.start_soon(self._run_queue, assigned)
@@ -362,7 +362,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
         if trio.current_time() >= self._warn_at:
             self._warn_at = inf
             if not self._is_subscribed():
-                log.warning("nothing is subscribed, so no message comes: call subscribe(topic)", group=self.group)
+                log.warning("topics not subscribed, so no message comes; call subscribe(topic)", group=self.group)
 
     async def _balance(self) -> bool:
         """Run one round. Return False when the next one must follow soon."""
@@ -372,7 +372,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
             except NoRoute as error:
                 if not system_topics.is_retry_topic(topic) and topic not in self._missing:
                     self._missing.add(topic)
-                    log.warning("waiting for a topic", group=self.group, topic=topic, reason=str(error))
+                    log.warning("topic not found yet; waiting for it", group=self.group, topic=topic, reason=str(error))
             except MQClientError as error:
                 report(log, "routes not known", error, group=self.group)
                 return False

@@ -367,7 +367,7 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
 
     async def _bury(self, assigned: AssignedQueue, message: MessageExt, reason: str) -> bool:
         if self.is_broadcasting:
-            log.warning("a broadcast message is wrong; it is dropped", group=self.group, reason=reason)
+            log.warning("broadcast message rejected; it is dropped", group=self.group, reason=reason)
             return True
         broker_name = assigned.queue.broker_name
         return await self._failed.deliver_again(message, broker_name, -1, DEFAULT_MAX_RECONSUME_TIMES, reason)

@@ -110,7 +110,7 @@ class OrderedConsuming(Consuming):
 
     async def _bury(self, assigned: AssignedQueue, message: MessageExt, reason: str | None) -> bool:
         if self._owner.is_broadcasting:
-            log.warning("a broadcast message failed; it is dropped", group=self._owner.group, reason=reason)
+            log.warning("broadcast message failed; it is dropped", group=self._owner.group, reason=reason)
             return True
         return await self._failed.deliver_again(message, assigned.queue.broker_name, -1, 0, reason)
 

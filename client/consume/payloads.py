@@ -65,7 +65,7 @@ class Payloads(Decoder[V]):
                         assigned.window.remove([message])
                         break
                 except Exception as error:
-                    log.warning("the serializer failed; its queue waits", queue=str(assigned.queue), error=repr(error))
+                    log.warning("serializer failed; its queue waits", queue=str(assigned.queue), error=repr(error))
                 await trio.sleep(AGAIN_SECONDS)
         return right
 
@@ -77,7 +77,7 @@ class Payloads(Decoder[V]):
         except WrongPayload as error:
             delivery.dead_letter(str(error))
         except Exception as error:
-            log.warning("the serializer failed; the message is delivered again later", error=repr(error))
+            log.warning("serializer failed; the message is delivered again later", error=repr(error))
             delivery.retry_later()
         except BaseException:
             delivery.give_back()

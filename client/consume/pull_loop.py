@@ -142,7 +142,9 @@ class PullLoop:
             # Only pulls that found messages: the others take as long as the broker holds them.
             self._owner.pulled(queue.topic, now_ms() - began_ms, len(result.messages))
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning("offset outside the queue", queue=str(queue), asked=asked_offset, next=result.next_begin_offset)
+            log.warning(
+                "offset found outside the queue", queue=str(queue), asked=asked_offset, next=result.next_begin_offset
+            )
             await self._owner.offset_illegal(assigned, result.next_begin_offset)
             return 0
         return await self._take(assigned, asked_offset, result)

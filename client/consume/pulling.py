@@ -96,7 +96,7 @@ class Puller:
             try:
                 messages = hook.keep(self._group, queue, messages)
             except Exception:
-                log.exception("a filter hook failed", group=self._group)
+                log.exception("filter hook failed", group=self._group)
         namespace = self._client.namespace
         for message in messages:
             if message.topic == self._retry_topic:

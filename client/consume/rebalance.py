@@ -93,7 +93,7 @@ class Rebalancer:
                 settled &= await self._rebalance_topic(topic)
             except NoRoute as error:
                 settled = False
-                log.debug("topic without route", group=self._group, topic=topic, reason=str(error))
+                log.debug("route of a topic not found", group=self._group, topic=topic, reason=str(error))
             except MQClientError as error:
                 settled = False
                 report(log, "rebalance failed", error, group=self._group, topic=topic)
@@ -145,13 +145,13 @@ class Rebalancer:
         else:
             members = await self._members(topic)
             if self._client.client_id not in members:
-                log.debug("the broker does not list this member yet", group=self._group, topic=topic)
+                log.debug("member not listed by the broker yet", group=self._group, topic=topic)
                 return False
             share = self._strategy(self._group, self._client.client_id, sorted(every), members)
         settled, changed = await self._apply(topic, share)
         if changed or self.last_shares.get(topic) != share:
             self.last_shares[topic] = share
-            log.info("queues of this member", group=self._group, topic=topic, ours=len(share), of=len(every))
+            log.info("queues assigned to this member", group=self._group, topic=topic, ours=len(share), of=len(every))
             self._holder.queues_changed(topic, every, share)
         return settled
 

@@ -50,4 +50,4 @@ class Inbox:
             try:
                 calls.popleft()()
             except Exception:
-                log.exception("a call from another thread failed")
+                log.exception("call from another thread failed")

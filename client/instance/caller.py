@@ -85,7 +85,7 @@ class Caller(ProcessBound):
             self._not_reached(target, error)
             raise
         if self._absences and self._absences.worked(target):
-            log.info("server responds again", server=target)
+            log.info("server reached again", server=target)
         for hook in self._hooks:
             hook.after_response(target, request, response)
         return response

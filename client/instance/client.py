@@ -223,7 +223,7 @@ class Client(Router):
         """Send a heartbeat. Warn of what the broker remarks, once and then once a minute. Raises MQClientError."""
         self.broker_versions[address], remark = await self.call(address, requests.heartbeat(data))
         if remark and self._remarks.failed(remark, trio.current_time()):
-            log.warning("remark of a broker", broker=address, remark=remark)
+            log.warning("remark received from a broker", broker=address, remark=remark)
 
     def _heartbeat_data(self) -> HeartbeatData | None:
         if not self.producers and not self.consumers:
@@ -258,9 +258,9 @@ class Client(Router):
                     await self._introduce(broker)
                     return
                 except MQClientError as error:
-                    log.debug("a broker is not back yet", address=broker.address, reason=str(error))
+                    log.debug("broker not reached yet", address=broker.address, reason=str(error))
         except Exception:
-            log.exception("offsets were not stored again", address=broker.address)
+            log.exception("offsets not stored again", address=broker.address)
         finally:
             self._lost.discard(broker.address)
 
@@ -290,4 +290,4 @@ class Client(Router):
             except MQClientError as error:
                 report(log, "a periodic task failed; its next run tries again", error, task=action.__name__)
             except Exception:
-                log.exception("a periodic task failed; its next run tries again", task=action.__name__)
+                log.exception("periodic task failed; its next run tries again", task=action.__name__)

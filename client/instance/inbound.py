@@ -89,7 +89,9 @@ class _Requests:
         group = message.properties.get(names.PRODUCER_GROUP, "")
         member = self._producers.get(group)
         if member is None:
-            log.warning("transaction check for a group of another client", group=group, message_id=header.msg_id)
+            log.warning(
+                "transaction check received for a group of another client", group=group, message_id=header.msg_id
+            )
             return
         message.topic = self._namespace.unwrap(message.topic)
         message.transaction_id = message.uniq_key
@@ -111,7 +113,7 @@ class _Requests:
             offsets = {MessageQueue(one.topic, one.broker_name, one.queue_id): one.offset for one in body.offset_table}
         else:
             offsets = dict(ResetOffsetBody.decode(request.body).offset_table)
-        log.info("offsets are reset", group=header.group, topic=header.topic, queues=len(offsets))
+        log.info("offsets reset", group=header.group, topic=header.topic, queues=len(offsets))
         await member.reset_offsets(header.topic, offsets)
 
     def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -136,13 +138,15 @@ class _Requests:
         try:
             message = reply_message(request, request.header(ReplyMessageRequestHeader))
         except ProtocolError as error:
-            log.warning("reply not readable", error=str(error))
+            log.warning("reply not decoded", error=str(error))
             return new_response(request, ResponseCode.SYSTEM_ERROR, "process reply message fail")
         message.topic = self._namespace.unwrap(message.topic)
         correlation_id = message.properties.get(names.CORRELATION_ID, "")
         if not self._replies.resolve(correlation_id, message):
             log.warning(
-                "no request waits for this reply", correlation_id=correlation_id, born_host=str(message.born_host)
+                "reply dropped: no request waits for it",
+                correlation_id=correlation_id,
+                born_host=str(message.born_host),
             )
         return new_response(request)
 

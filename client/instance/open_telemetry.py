@@ -161,9 +161,9 @@ class OpenTelemetry(Spans):
         except Exception as error:
             if not self._has_failed:
                 self._has_failed = True
-                log.exception("a span failed; messages continue without it, and later failures are not logged")
+                log.exception("span failed; messages continue without it, and later failures are not logged")
             else:
-                log.debug("a span failed", error=str(error))
+                log.debug("span failed", error=str(error))
             return otherwise
 
 

@@ -118,7 +118,7 @@ class Router(Caller):
             try:
                 await self.update_route(topic)
             except NoRoute as error:
-                log.debug("no route", topic=topic, reason=str(error))
+                log.debug("route not found", topic=topic, reason=str(error))
             except MQClientError as error:
                 report(log, "route not refreshed", error, topic=topic)
                 return

@@ -379,4 +379,4 @@ class Producer(ProcessBound, Generic[T]):
         self, broker_address: str, header: CheckTransactionStateRequestHeader, message: MessageExt
     ) -> None:
         """Log it: a plain producer has no transactions. The broker asks again, perhaps another member of the group."""
-        log.warning("transaction check, but this producer is not a TransactionProducer", group=self.group)
+        log.warning("transaction check ignored: this producer is not a TransactionProducer", group=self.group)

@@ -293,7 +293,7 @@ class Sender:
             try:
                 hook.before_send(context)
             except Exception:
-                log.exception("a send hook failed")
+                log.exception("send hook failed")
         return context
 
     def _after_send(
@@ -306,7 +306,7 @@ class Sender:
             try:
                 hook.after_send(context)
             except Exception:
-                log.exception("a send hook failed")
+                log.exception("send hook failed")
 
     def _ms_since(self, began: float) -> int:
         return int((self._clock() - began) * 1000)

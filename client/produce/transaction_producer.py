@@ -122,7 +122,7 @@ class TransactionProducer(Producer[T]):
     ) -> None:
         if self._checks >= self._max_checks:
             # The broker asks again after its check interval.
-            log.warning("too many transaction checks at once; this one is skipped", message_id=header.msg_id)
+            log.warning("transaction check skipped: too many at once", message_id=header.msg_id)
             return
         self._checks += 1
         try:
@@ -152,14 +152,14 @@ class TransactionProducer(Producer[T]):
             returned = await handler(*arguments)
         except Exception as error:
             log.warning(
-                "the local transaction raised; its state is unknown",
+                "local transaction failed; its state is unknown",
                 group=self.group,
                 exc_info=without_library_frames(error),
             )
             return LocalTransactionState.UNKNOW, error
         if isinstance(returned, LocalTransactionState):
             return returned, None
-        log.warning("not a transaction state; it counts as unknown", group=self.group, returned=repr(returned))
+        log.warning("transaction state not recognised; it counts as unknown", group=self.group, returned=repr(returned))
         return LocalTransactionState.UNKNOW, TypeError(f"expected a LocalTransactionState, got {returned!r}")
 
     async def _end(self, half: SendResult, message: Message, transaction_id: str, state: LocalTransactionState) -> None:
@@ -204,4 +204,4 @@ class TransactionProducer(Producer[T]):
             try:
                 run(context)
             except Exception:
-                log.exception("an end-of-transaction hook failed")
+                log.exception("end-of-transaction hook failed")

@@ -469,13 +469,13 @@ class Ledger:
         )
         if text != self._told:
             self._told = text
-            log.error("this member takes no entries", reason=text)
+            log.error("entries refused by this member", reason=text)
         return text
 
     def _warn_of_missing(self, entry: Entry) -> None:
         if entry.index == 0 < entry.pos and self.must_begin_at < 0:
             log.warning(
-                "this member lacks the messages in front of the ledger; if the leader still has them, copy its "
+                "messages in front of the ledger not found at this member; if the leader still has them, copy its "
                 "commitlog, consumequeue and index before the first start of this member",
                 ledger_begins_at=entry.pos,
             )

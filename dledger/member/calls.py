@@ -58,10 +58,10 @@ class Calls:
             response = await ask(self._client, self._members[peer], request)
         except NoAnswer as error:
             if self._outages[peer].failed(trio.current_time()):
-                log.warning("a member does not answer", member=peer, address=self._members[peer], error=str(error))
+                log.warning("member not reached", member=peer, address=self._members[peer], error=str(error))
             return None
         if self._outages[peer].is_on and self._outages[peer].worked(trio.current_time()):
-            log.info("a member answers again", member=peer, address=self._members[peer])
+            log.info("member reached again", member=peer, address=self._members[peer])
         return response
 
     async def has_ended(self, peer: str) -> bool:

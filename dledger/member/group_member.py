@@ -242,7 +242,7 @@ class GroupMember:
 
     async def _look_after(self, leader: str, term: int) -> None:
         if await self._calls.has_ended(leader) and self.term == term and not self._is_stopped:
-            log.info("the leader's process has ended", leader=leader, term=term)
+            log.info("leader's process ended", leader=leader, term=term)
             self._guarded(self._rules.gone, leader, _now_ms())
             self._happened()
 
@@ -295,7 +295,7 @@ class GroupMember:
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
-            log.critical("the member has failed", exc_info=error)
+            log.critical("member failed", exc_info=error)
             self._failure = error
             self._rest.clear()
             self._owner.failed(error)
@@ -356,7 +356,7 @@ class GroupMember:
         elif isinstance(action, RoleChanged):
             self._change_role(action)
         elif isinstance(action, Slowed):
-            text = "elections are as slow as RocketMQ's from now on: set dLegerFastElection at all members, or at none"
+            text = "elections slowed down to RocketMQ's pace: set dLegerFastElection at all members, or at none"
             log.error(text, without=action.peer)
 
     def _change_role(self, action: RoleChanged) -> None:
@@ -376,7 +376,7 @@ class GroupMember:
                 if error.errno not in TEMPORARY:
                     self._fail(error)
                     return
-                log.error("the term cannot be stored at present", error=str(error))
+                log.error("term not stored at present", error=str(error))
             await trio.sleep(RETRY_SECONDS)
         self._is_storing = False
         self._held = 0

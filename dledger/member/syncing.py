@@ -94,7 +94,7 @@ class Syncing:
         if error.errno not in TEMPORARY:
             self._failed(error)
             return False
-        log.error("the ledger cannot be synced at present", error=str(error))
+        log.error("ledger not synced at present", error=str(error))
         await trio.sleep(1)
         return True
 
@@ -106,7 +106,7 @@ class Syncing:
             self._ledger.save_checkpoint(self._committed())
         except OSError as error:
             if error.errno in TEMPORARY:
-                log.error("the checkpoint cannot be written at present", error=str(error))
+                log.error("checkpoint not written at present", error=str(error))
                 return True
             self._failed(error)
             return False

@@ -46,14 +46,14 @@ class JsonFile(Generic[Table]):
                 table = self._parse(data)
             except Exception as error:  # a damaged file may make the parser raise anything
                 broken.append(path)
-                log.error("configuration file cannot be read", path=path, error=f"{type(error).__name__}: {error}")
+                log.error("configuration file not read", path=path, error=f"{type(error).__name__}: {error}")
                 continue
             if path != self.path:
                 log.warning("configuration file restored from its backup", path=self.path, backup=path)
             return table
         for path in broken:
             self._files.rename(path, f"{path}.broken")
-            log.error("table starts empty: its file is damaged and was renamed", path=f"{path}.broken")
+            log.error("damaged file of a table renamed; the table starts empty", path=f"{path}.broken")
         return None
 
     def peek(self) -> Table | None:
@@ -91,7 +91,7 @@ class JsonFile(Generic[Table]):
         except FileNotFoundError:
             return
         except Exception:
-            log.warning("the present configuration file is damaged and does not replace the backup", path=self.path)
+            log.warning("backup not replaced; the present configuration file is damaged", path=self.path)
             return
         temporary = f"{self.path}.bak.tmp"
         fd = self._files.create(temporary, len(present))

@@ -51,7 +51,7 @@ class CommitLog(StoreLog):
                 f"is {sequence.file_size_bytes}; set it to what wrote this store"
             )
         for file in short:
-            log.warning("commit log file is too short; its missing part reads as zeros", path=file.path)
+            log.warning("short commit log file found; its missing part reads as zeros", path=file.path)
             file.extend()
 
     # -- appending -------------------------------------------------------------------------------------------------

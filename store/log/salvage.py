@@ -84,4 +84,4 @@ class Salvage:
                         max_bytes=self._max_bytes,
                     )
         except OSError as error:
-            log.error("old saved parts of the log cannot be deleted", error=str(error))
+            log.error("old saved parts of the log not deleted", error=str(error))

@@ -199,7 +199,11 @@ class Dispatch:
         try:
             return self._queues.get(topic, fields.queue_id)
         except ValueError as error:
-            log.warning("record names no usable queue", physical_offset=fields.physical_offset, error=str(error))
+            log.warning(
+                "record not dispatched: it names no usable queue",
+                physical_offset=fields.physical_offset,
+                error=str(error),
+            )
             return None
 
     def _tags_code(self, topic: str, table: dict[str, str], store_timestamp: int) -> int:
@@ -220,7 +224,7 @@ class Dispatch:
             try:
                 found.append((self.multi_queue(name, queue_id), int(offset)))
             except ValueError as error:
-                log.warning("multi dispatch names an unusable queue", queue=name, error=str(error))
+                log.warning("multi dispatch skipped: it names an unusable queue", queue=name, error=str(error))
         return found
 
     def multi_queue(self, name: str, queue_id: int) -> ConsumeQueue:

@@ -60,12 +60,12 @@ class Index:
     def failed(self, error: OSError) -> None:
         """Note that the index could not be written, and log that when it begins and once a minute."""
         if self._outage.failed(time.monotonic()):
-            log.error("index cannot be written; it catches up when it can", exc_info=error)
+            log.error("index not written; it catches up when it can", exc_info=error)
 
     def worked(self) -> None:
         """Note that what the index buffers could be written."""
         if self.stalled_at < 0 and self._outage.is_on and self._outage.worked(time.monotonic()):
-            log.info("index can be written again")
+            log.info("index written again")
 
     def load(self) -> None:
         """Read the headers. Files with a wrong name are skipped, and files of a wrong size removed: recovery rebuilds

@@ -56,4 +56,4 @@ class Backlog:
                 return
             await trio.lowlevel.checkpoint()
         index.stalled_at = -1
-        log.info("index complete again", physical_offset=begin)
+        log.info("index completed", physical_offset=begin)

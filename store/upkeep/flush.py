@@ -193,12 +193,12 @@ class Flush:
             self._open_files.close_one()
         if not self._is_short:
             self._is_short = True
-            log.error("a sync cannot begin at present; it is repeated until it can", of=what, error=str(error))
+            log.error("sync not begun; it is tried until it can begin", of=what, error=str(error))
 
     def _has_begun(self) -> None:
         if self._is_short:
             self._is_short = False
-            log.info("syncs can begin again")
+            log.info("syncs begun again")
 
     # -- queues, index, checkpoint -----------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Flush:
         try:
             self._checkpoint.save(note if not self._is_doubtful else None)
         except OSError as error:
-            log.error("checkpoint cannot be written", error=str(error))
+            log.error("checkpoint not written", error=str(error))
         return True
 
     async def _flush_index(self) -> bool:
@@ -319,7 +319,7 @@ class Flush:
             end_timestamp = current.end_timestamp - 1
             await self._syncs.of_others([file.file for file in (*filled, current)], [])
         except (OSError, SyncNotBegun) as error:
-            log.error("index cannot be synced", error=str(error))
+            log.error("index not synced", error=str(error))
             return False
         self._index.filled = [file for file in self._index.filled if file not in filled]
         self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_timestamp)

@@ -130,7 +130,7 @@ class Opening:
             start_progress=partial(Progress, self._listener, self._now_ms),
         )
         if not was_clean:
-            log.warning("the last run did not end cleanly; recovering", root=self._contents.paths.root)
+            log.warning("last run not ended cleanly; recovering", root=self._contents.paths.root)
         self.report = recovery.report
         for _ in recovery.steps(was_clean=was_clean):
             await trio.lowlevel.checkpoint()

@@ -147,7 +147,7 @@ class QueueRecovery:
 
     def _begin_life(self, queue: ConsumeQueue) -> None:
         log.info(
-            "a topic was deleted and created again: queue restarted",
+            "topic deleted and created again: queue restarted",
             topic=queue.topic,
             queue_id=queue.queue_id,
             before=queue.end + queue.buffered_count,
@@ -315,7 +315,7 @@ class QueueRecovery:
             removed = queue.truncate_beyond(log_end)
             if removed:
                 self._report.truncated_entries += removed
-                log.warning("queue was ahead of the log", topic=queue.topic, queue_id=queue.queue_id, entries=removed)
+                log.warning("queue found ahead of the log", topic=queue.topic, queue_id=queue.queue_id, entries=removed)
 
     def rebuild_short(self, end: int) -> Iterator[None]:
         """Scan the log again for the queues that lack entries of records from before the first scan."""
@@ -326,7 +326,9 @@ class QueueRecovery:
         begin = max(begin, self._report.log_begin)
         self.write()
         names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in self._short)
-        log.warning("consume queues are incomplete; rebuilding them from the log", queues=names[:20], count=len(names))
+        log.warning(
+            "consume queues found incomplete; rebuilding them from the log", queues=names[:20], count=len(names)
+        )
         self._report.rebuilt_queues = names
         progress = self._start_progress("rebuilding queues", begin, end)
         file = self._log.sequence.find(begin)
@@ -403,6 +405,6 @@ class QueueRecovery:
     def forget(self) -> None:
         """Delete all queues: without log files, their entries point to nothing."""
         for queue in self._queues:
-            log.warning("there is no log: queue removed", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
+            log.warning("queue removed: there is no log", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
             self._report.truncated_entries += queue.end
             self._queues.delete(queue)

@@ -300,7 +300,7 @@ class Recovery:
     def _catch_up_index(self, end: int) -> Iterator[None]:
         """Index the records from the end of the index up to `end`."""
         begin = max(self._index_end, self.report.log_begin)
-        log.warning("the index is incomplete; rebuilding it from the log", begin=begin, end=end)
+        log.warning("index found incomplete; rebuilding it from the log", begin=begin, end=end)
         progress = self._start_progress("rebuilding the index", begin, end)
         yield from walk_again(self._log, self._dispatch, begin, end, self._index_one, progress)
 
@@ -320,7 +320,7 @@ class Recovery:
             self._index_end = self._index.end_physical_offset
             yield from self._catch_up_index(scan.end)
         if scan.end_reason:
-            log.info("log ends", physical_offset=scan.end, reason=scan.end_reason)
+            log.info("end of the log found", physical_offset=scan.end, reason=scan.end_reason)
         self._queue_recovery.truncate(scan.end)
 
     def _forget_everything(self) -> None:

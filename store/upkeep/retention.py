@@ -145,10 +145,10 @@ class Retention:
             text = f"the disk of {emptiest} is {ratio:.1%} full, messages are refused above {limit:.1%}"
             self._refusals.set("disk", f"{text} (diskSpaceWarningLevelRatio); free space or lower fileReservedTime")
             if not was_full:
-                log.error("disk nearly full; messages are refused", ratio=round(ratio, 3))
+                log.error("messages refused: the disk is nearly full", ratio=round(ratio, 3))
         elif was_full:
             self._refusals.set("disk", None)
-            log.info("disk has room again; messages are accepted", ratio=round(ratio, 3))
+            log.info("messages accepted again: the disk has room", ratio=round(ratio, 3))
 
     def usage_ratio(self) -> float:
         """Return the higher disk usage (0..1) of the log, by its emptiest directory, and of the queues."""
@@ -163,7 +163,7 @@ class Retention:
             if trio.current_time() < self._redelete_at:
                 return 0
             await self._unlink(*self._hung)
-            log.info("file that could not be deleted before is deleted", path=self._hung[0])
+            log.info("log file deleted at a later try", path=self._hung[0])
             self._hung = None
         gone = await self._clean_log()
         start = self._log.min_offset
@@ -247,7 +247,7 @@ class Retention:
                 raise ValueError(f"it says {until}, beyond the end of this log at {self._log.committed_offset}")
             return until
         except (OSError, ValueError) as error:
-            log.error("archive mark not usable; nothing counts as archived", error=str(error))
+            log.error("archive mark rejected; nothing counts as archived", error=str(error))
             return 0
 
     def _tell_behind(self, archived: int, is_time: bool, is_forced: bool) -> None:
@@ -260,7 +260,7 @@ class Retention:
             waiting += 1
             size_bytes += file.end - max(file.start, archived)
         log.warning(
-            "archive is behind, log files are kept",
+            "log files kept: the archive is behind",
             files=waiting,
             size_bytes=size_bytes,
             archived_until=archived,

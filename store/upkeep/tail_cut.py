@@ -89,7 +89,7 @@ class TailCut:
             if refused is not None:
                 raise refused
         log.error(
-            "the end of the log differs from the master's; truncated",
+            "end of the log truncated: it differs from the master's",
             physical_offset=physical_offset,
             size_bytes=end - physical_offset,
             saved_as=saved,

@@ -48,7 +48,7 @@ class WarmUp:
             with trio.CancelScope(shield=True):
                 await self._offload(_prepare, self._files, path, size)
         except OSError as error:
-            log.warning("the next commit log file could not be prepared", path=path, error=str(error))
+            log.warning("next commit log file not prepared", path=path, error=str(error))
 
     def forget(self) -> None:
         """At a clean shutdown, delete a prepared file that the log did not reach."""

@@ -299,7 +299,7 @@ DENIED = "is not one of DENY, PUB, SUB, PUB|SUB; it counts as DENY"
 def test_what_counts_as_something_else_than_it_shows_is_said(tmp_path: Path, lines: str, remark: str) -> None:
     with capture_logs() as captured:
         account = loaded(home_with(tmp_path, account_text("longenough") + lines)).account("longenough")
-    said = [entry for entry in captured if entry["event"] == "doubtful entry in an ACL file"]
+    said = [entry for entry in captured if entry["event"] == "doubtful entry found in an ACL file"]
     assert [entry["remark"] for entry in said] == [f"account 'longenough': {remark}"]
     assert said[0]["log_level"] == "warning"
     assert account is not None
@@ -318,7 +318,7 @@ def test_access_control_without_any_account_is_said(tmp_path: Path) -> None:
     with capture_logs() as captured:
         loaded(tmp_path)
     (said,) = [entry for entry in captured if entry["log_level"] == "warning"]
-    assert said["event"].startswith("aclEnable=true and no account is defined")
+    assert said["event"].startswith("accounts not defined although aclEnable=true")
     assert said["path"] == str(tmp_path / "conf/plain_acl.yml")
 
 

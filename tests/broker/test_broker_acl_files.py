@@ -208,7 +208,7 @@ def test_a_secret_file_that_vanishes_leaves_the_secret_in_force_and_counts_when_
         assert table.refresh()
         assert not table.refresh()
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [
-        "ACL file not usable; its former content stays in force"
+        "ACL file rejected; its former content stays in force"
     ]
     assert f"{path} cannot be read: No such file" in str(logs)
     assert secret_key(table) == "firstSecret"

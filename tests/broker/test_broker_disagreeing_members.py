@@ -20,7 +20,7 @@ from triomq.client.api import Message, Producer, PushConsumer
 from triomq.protocol.command import RemotingCommand
 from triomq.testing import LocalCluster
 
-EVENT = "members of a group subscribe differently"
+EVENT = "different subscriptions found within a group"
 
 
 class Broker:
@@ -134,8 +134,8 @@ async def test_the_python_client_warns(caplog: pytest.LogCaptureFixture) -> None
             first.subscribe("T", "new")
             second.subscribe("T", "paid")
             with trio.fail_after(30):
-                while not any(text.startswith("remark of a broker") for text in caplog.messages):  # noqa: ASYNC110
+                while not any(text.startswith("remark received from a broker") for text in caplog.messages):  # noqa: ASYNC110
                     await trio.sleep(0.02)
-    [told] = [text for text in caplog.messages if text.startswith("remark of a broker")][:1]
+    [told] = [text for text in caplog.messages if text.startswith("remark received from a broker")][:1]
     assert "T 'new'" in told
     assert "T 'paid'" in told

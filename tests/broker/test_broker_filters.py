@@ -118,8 +118,8 @@ def test_a_filter_that_does_not_compile_is_logged_at_once_and_then_once_a_minute
             table.register("G", [sql("a >", version=version)])
             table.register("H", [sql("b >", version=version)])
             clock.advance(100)
-    assert [(entry["event"], entry["group"]) for entry in captured] == [("filter does not compile", "G"), (
-        "filter does not compile", "H",
+    assert [(entry["event"], entry["group"]) for entry in captured] == [("filter not compiled", "G"), (
+        "filter not compiled", "H",
     )] * 3  # fmt: skip
 
 

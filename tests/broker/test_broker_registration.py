@@ -364,7 +364,7 @@ async def test_an_unreachable_nameserver_is_logged_at_once_and_then_once_a_minut
         for _ in range(15):  # every ten seconds
             await around.registration.register_all()
             await trio.sleep(10)
-    assert [entry["event"] for entry in captured] == ["NameServer unreachable; retrying"] * 3
+    assert [entry["event"] for entry in captured] == ["NameServer not reached; retrying"] * 3
 
 
 async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surround: Surround) -> None:
@@ -380,9 +380,9 @@ async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surroun
         around.client.answers[A] = lambda request: None
         await around.registration.register_all()
     assert [entry["event"] for entry in captured] == [
-        "NameServer unreachable; retrying",
-        "NameServer responds again",
-        "NameServer unreachable; retrying",
+        "NameServer not reached; retrying",
+        "NameServer reached again",
+        "NameServer not reached; retrying",
     ]
     assert captured[0]["nameserver"] == A
 

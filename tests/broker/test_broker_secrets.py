@@ -25,6 +25,8 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import encode_frame
 from triomq.remoting.client import open_client
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[2]
 WORD = "hush"
 ADMIN = ("administrator", "hushAdministrator")
@@ -165,8 +167,8 @@ def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
     assert WORD.encode() not in answers[-1].body
     for text in (
         "access refused",
-        "an account was not written",
-        "an account was written",
+        "account not written",
+        "ACL entry written",
         "hook always fails",
         "configuration changed",
     ):
@@ -177,13 +179,13 @@ def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
         assert peer.recv(100) == b""
     guarded.wait_for("connection closed for a malformed frame")
     guarded.acl_file.write_text(f'{guarded.accounts}- accessKey: another\n  secretKey: "hushAnother\n')
-    guarded.wait_for("ACL file not usable")
+    guarded.wait_for("ACL file rejected")
     # a handshake creates the context; new files make it create another
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as peer:
         peer.sendall(b"\x16\x03\x01 hush, this is no handshake")
         guarded.wait_for("a TLS handshake failed")
     make_pair(guarded.key, guarded.certificate, "hushUnknown")
-    guarded.wait_for("no TLS context")
+    guarded.wait_for("TLS context not made")
     told = guarded.logged()
     assert WORD not in told, told[told.index(WORD) - 300 :][:400]
     assert (good.ext_fields or {})[signature.SIGNATURE] not in told

@@ -238,7 +238,7 @@ async def test_a_part_that_fails_keeps_no_other_from_stopping(
         await stop_with(tmp_path, *STATES, break_part)
     assert caught.value.subgroup(RuntimeError) is not None
     assert report("mqbroker", caught.value) is ExitCode.FAILED
-    assert [line["part"] for line in logs if line["event"] == "a part failed"] == [part]
+    assert [line["part"] for line in logs if line["event"] == "part failed"] == [part]
     events = [line["event"] for line in logs]
     assert ("broker unregistered" in events) is (part != "the registration")
     assert "broker stopped" in events

@@ -65,7 +65,7 @@ async def test_an_op_message_that_is_lost_is_stored_by_the_next_start(
         assert lab.messages(TRANS_OP_HALF_TOPIC) == []
         with capture_logs() as logs:
             await transactions.log.load()
-        assert [line["event"] for line in logs] == ["the op message of the last record is missing and stored now"]
+        assert [line["event"] for line in logs] == ["op message of the last record found missing; it is stored now"]
         [op] = lab.messages(TRANS_OP_HALF_TOPIC)
         assert op.body == str(half.queue_offset).encode()
         assert {topic: len(lab.messages(topic)) for topic in topics} == topics

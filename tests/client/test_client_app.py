@@ -361,12 +361,12 @@ async def test_a_stop_says_what_it_waits_for(triomq: Cluster, tmp_path: Path, ba
             for number in (1, 2):
                 await appears(tmp_path / f"began-{number}")
             process.send_signal(signal.SIGINT)
-            await until(lambda: "stops and waits" in (tmp_path / "stderr").read_text())
+            await until(lambda: "not stopped yet" in (tmp_path / "stderr").read_text())
             (tmp_path / "go").touch()
             await until(lambda: process.poll() is not None)
             assert process.returncode == 0
-    lines = [line for line in (tmp_path / "stderr").read_text().splitlines() if "stops and waits" in line]
-    said = f"p stops and waits: 2 messages in hand of handle (group '{group}', topic '{topic}', at most 10 s)"
+    lines = [line for line in (tmp_path / "stderr").read_text().splitlines() if "not stopped yet" in line]
+    said = f"p not stopped yet: 2 messages in hand of handle (group '{group}', topic '{topic}', at most 10 s)"
     assert [line.endswith(said) for line in lines] == [True]
 
 
@@ -385,7 +385,7 @@ async def test_a_second_signal_ends_the_command_at_once(
         with running(tmp_path, "shop:app", *words) as process:
             await appears(tmp_path / "began-1")
             process.send_signal(first)
-            await until(lambda: "p stops; another" in (tmp_path / "stderr").read_text())
+            await until(lambda: "p shutdown begun; another" in (tmp_path / "stderr").read_text())
             process.send_signal(signal.SIGINT)
             await until(lambda: process.poll() is not None)
             assert process.returncode == 130

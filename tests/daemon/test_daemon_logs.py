@@ -45,7 +45,7 @@ def test_with_files_stderr_gets_no_traceback_and_nothing_twice(tmp_path: Path) -
     _, stderr = configured(tmp_path)
     error = ValueError("because")
     structlog.get_logger("triomq.broker").error("failed", exc_info=error)
-    structlog.get_logger("triomq.daemon.run").critical("ended by an error", exc_info=error)
+    structlog.get_logger("triomq.daemon.run").critical("daemon ended by an error", exc_info=error)
     assert stderr.getvalue().endswith("ERROR triomq.broker - failed\n")
     assert stderr.getvalue().count("\n") == 1
     assert (tmp_path / "logs/rocketmqlogs/broker.log").read_text().count("ValueError: because") == 2

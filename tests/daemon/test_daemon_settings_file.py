@@ -91,7 +91,7 @@ async def test_without_a_file_there_is_nothing_to_reload() -> None:
     layers = load_configuration(read_environment({}))
     with capture_logs() as logs:
         await SettingsFile(layers, [Example]).reload(lambda _: frozenset("x"), dict)
-    assert [line["event"] for line in logs] == ["no configuration file to reload"]
+    assert [line["event"] for line in logs] == ["configuration not reloaded; there is no file"]
 
 
 async def test_a_retired_setting_does_not_wait_for_the_next_start(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sim.dledger.whole import run_whole
 from sim.dledger.whole_planted import WHOLE_BUGS
 from sim.dledger.world import FAULTS, run_seed
 
-SEEDS = 400
+SEEDS = 200
 WHOLE_SEEDS = 20
 JAVA_SEEDS = 60
 PLANTED_SEEDS = 200

@@ -164,7 +164,7 @@ async def test_an_address_server_that_does_not_answer_is_no_route() -> None:
             assert await environment.ask(request) is None
             assert await environment.ask(request) is None
         warnings = [line["event"] for line in logs if line["log_level"] == "warning"]
-        assert warnings == ["no response from the address server"]
+        assert warnings == ["address server not reached"]
 
 
 class NobodyThere:

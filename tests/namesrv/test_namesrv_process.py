@@ -49,7 +49,7 @@ def test_boot_line_and_stop(tmp_path: Path, number: signal.Signals) -> None:
     assert not pid_file.exists()
     log = (tmp_path / "logs" / "rocketmqlogs" / "namesrv.log").read_text()
     assert "NameServer started" in log
-    assert f"stopping signal={number.name}" in log
+    assert f"stop requested signal={number.name}" in log
 
 
 def test_a_hangup_reopens_the_log_and_takes_the_edited_file(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_hangup_reopens_the_log_and_takes_the_edited_file(tmp_path: Path) -> N
     process.send_signal(signal.SIGHUP)
     assert process.stderr is not None
     warning = process.stderr.readline()
-    assert "these keys change at the next start only" in warning
+    assert "keys not applied; they change at the next start only" in warning
     assert warning.endswith("keys=listenPort\n")
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
@@ -124,7 +124,7 @@ def test_an_unknown_key_warns(tmp_path: Path) -> None:
     assert process.stdout.readline() == BOOT_LINE
     process.terminate()
     _, err = process.communicate(timeout=60)
-    assert "unknown configuration key has no effect" in err
+    assert "unknown configuration key ignored" in err
     assert "key=listenport did_you_mean=listenPort" in err
 
 
@@ -171,4 +171,4 @@ def test_a_home_that_cannot_be_written_is_no_reason_not_to_start(tmp_path: Path)
     process.terminate()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "no pid file" in err
+    assert "pid file not written" in err

@@ -137,7 +137,7 @@ async def test_a_stop_with_connections_in_this_state_ends_well(
 ) -> None:
     with structlog.testing.capture_logs() as logs:
         await stop_with(state)
-    assert "NameServer stops" in [line["event"] for line in logs]
+    assert "NameServer shutdown begun" in [line["event"] for line in logs]
     assert not [line for line in logs if line["log_level"] in ("error", "critical")]
 
 
@@ -176,5 +176,5 @@ async def test_a_part_that_fails_keeps_no_other_from_stopping(
         await stop_with(*STATES)
     assert caught.value.subgroup(RuntimeError) is not None
     assert report("mqnamesrv", caught.value) is ExitCode.FAILED
-    assert [line["part"] for line in logs if line["event"] == "a part failed"] == [part]
-    assert "NameServer stops" in [line["event"] for line in logs]
+    assert [line["part"] for line in logs if line["event"] == "part failed"] == [part]
+    assert "NameServer shutdown begun" in [line["event"] for line in logs]

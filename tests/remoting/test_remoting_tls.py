@@ -276,7 +276,7 @@ async def test_changed_files_count_for_new_connections_and_old_ones_live_on(tmp_
         shutil.copyfile(new_certificate, key)
         with structlog.testing.capture_logs() as logs:
             assert await certificates.refresh()
-        assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["no TLS context"]
+        assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["TLS context not made"]
         assert await presented(address) == renewed, "what cannot be used leaves the former one in force"
 
 

@@ -280,7 +280,7 @@ async def test_a_certificate_without_its_key_is_an_error_after_a_while(
         await trio.sleep(0.2)
         assert await certificates.refresh()
         assert not await certificates.refresh()
-    assert [entry["event"] for entry in logs] == ["no TLS context"]
+    assert [entry["event"] for entry in logs] == ["TLS context not made"]
     assert logs[0]["consequence"] == "the previous certificate stays in use"
     assert await certificates.context() is before
     shutil.copyfile(new_key, copies[1])
@@ -302,7 +302,7 @@ async def test_a_client_takes_new_files(keys: Keys, tmp_path: Path) -> None:
         trust.write_text("this is not a certificate")
         with structlog.testing.capture_logs() as logs:
             assert await dialing.refresh()
-        assert [(entry["event"], entry["connections"]) for entry in logs] == [("no TLS context", "outgoing")]
+        assert [(entry["event"], entry["connections"]) for entry in logs] == [("TLS context not made", "outgoing")]
         assert await asked(address, dialing.current) == "hello"
 
 

@@ -142,7 +142,7 @@ async def test_a_master_that_does_not_respond_is_named_with_the_time_it_got(
     with capture_logs() as logs:
         nursery.start_soon(follower.run)
         await trio.sleep(60)
-    reasons = [entry["reason"] for entry in logs if entry["event"].startswith("not following")]
+    reasons = [entry["reason"] for entry in logs if entry["event"].startswith("master not followed")]
     assert reasons == ["cannot be reached: no response within 5 s"]
 
 

@@ -249,7 +249,7 @@ async def test_a_master_of_another_authority_is_refused(tmp_path: Path, certific
         tmp_path,
         certificates.master(pair),
         certificates.slave(),
-        "not following the master at present",
+        "master not followed at present",
         "not signed by an authority",
         "tls.client.trustCertPath",
     )

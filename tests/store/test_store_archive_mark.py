@@ -25,7 +25,7 @@ def mark(root: Path, until: int) -> None:
 
 
 def warnings(logs: list[Any]) -> list[Any]:
-    return [entry for entry in logs if entry["event"] == "archive is behind, log files are kept"]
+    return [entry for entry in logs if entry["event"] == "log files kept: the archive is behind"]
 
 
 async def expired(root: Path, **changes: object) -> MessageStore:

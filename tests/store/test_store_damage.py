@@ -130,7 +130,7 @@ async def test_flipped_bits_cost_only_what_they_hit(tmp_path: Path, directory: s
     choose = random.Random(seed_of(f"{directory} {'closed' if is_closed else 'killed'}"))
     original = tmp_path / "original"
     written = await filled(original, choose, is_closed=is_closed)
-    for _ in range(40):
+    for _ in range(20):
         root = tmp_path / "copy"
         shutil.copytree(original, root)
         target = root / directory
@@ -314,7 +314,7 @@ async def test_any_call_may_fail(tmp_path: Path, code: int, count: int) -> None:
     probe = FailingCall(1 << 30, 1, code)
     await run_with(probe, tmp_path / "probe", 1)
     assert probe.calls > 100
-    for first in range(1, probe.calls + 1, 2):
+    for first in range(1, probe.calls + 1, 3):
         root = tmp_path / f"store{first}"
         written, told = await run_with(FailingCall(first, count, code), root, 1)
         store = await open_store(root)
