@@ -112,8 +112,8 @@ class RemotingServer:
         self._nursery: trio.Nursery | None = None
         self.opened = Counter[int]()
         """Local port -> connections that were opened."""
-        self._tls_failed = HandshakeLog("a TLS handshake failed")
-        self._plain_refused = HandshakeLog("a connection without TLS was closed")
+        self._tls_failed = HandshakeLog("TLS handshake failed")
+        self._plain_refused = HandshakeLog("connection without TLS closed")
 
     @property
     def connections(self) -> frozenset[Connection]:

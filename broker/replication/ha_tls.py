@@ -45,7 +45,7 @@ class HaTls:
         self._names = settings.accepted_names
         self._accepting: ServerCertificates | None = None
         self._dialing: ClientCertificates | None = None
-        self._refused = HandshakeLog("a link to the HA port was refused")
+        self._refused = HandshakeLog("link to the HA port refused")
         if settings.mode is not HaTlsMode.disabled:
             auth = settings.needs_certificate.value
             self._accepting = ServerCertificates(tls, what="HA port", client_auth=auth)

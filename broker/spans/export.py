@@ -93,9 +93,9 @@ class Watched:
         now = time.monotonic()
         if result.name != "SUCCESS":
             if self._outage.failed(now):
-                log.warning("spans cannot be exported and are lost", endpoint=self._endpoint, spans=len(spans))
+                log.warning("spans not exported; they are lost", endpoint=self._endpoint, spans=len(spans))
         elif self._outage.is_on and self._outage.worked(now):
-            log.info("spans are exported again", endpoint=self._endpoint)
+            log.info("spans exported again", endpoint=self._endpoint)
         return result
 
     def shutdown(self) -> None:

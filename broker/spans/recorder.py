@@ -92,9 +92,9 @@ class Recorder:
         except Exception as error:
             if not self._has_failed:
                 self._has_failed = True
-                log.exception("a span failed; messages continue without it, and later failures are not logged")
+                log.exception("span failed; messages continue without it, and later failures are not logged")
             else:
-                log.debug("a span failed", error=str(error))
+                log.debug("span failed", error=str(error))
             return otherwise
 
     def _store_span(self, message: MessageToStore, units: list[BatchUnit] | None) -> StoreSpan | None:

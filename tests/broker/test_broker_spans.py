@@ -395,5 +395,5 @@ def test_a_collector_that_is_away_is_logged_once() -> None:
         exporter.result = SpanExportResult.SUCCESS
         assert watched.export([]) is SpanExportResult.SUCCESS
     assert [(line["event"], line["endpoint"]) for line in logs] == [
-        ("spans cannot be exported and are lost", "http://collector/v1/traces")
+        ("spans not exported; they are lost", "http://collector/v1/traces")
     ]

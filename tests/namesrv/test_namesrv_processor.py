@@ -178,7 +178,7 @@ async def test_a_broker_that_loses_its_registration_to_another_connection_is_dis
         assert (await namesrv.register("T", version=2, address=address, connection=thief)).code == SUCCESS
     assert namesrv.peer.close_reason == "127.0.0.1:40001 replaced or removed this broker's registration"
     assert thief.is_open
-    (line,) = [entry for entry in captured if "took a broker's registration" in entry["event"]]
+    (line,) = [entry for entry in captured if "took its registration" in entry["event"]]
     assert line["by"] == "127.0.0.1:40001"
     namesrv.disconnect(namesrv.peer)
     assert await route(namesrv, "T") is not None, "what the other connection registered stays"

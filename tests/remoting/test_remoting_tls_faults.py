@@ -148,7 +148,7 @@ async def test_a_server_says_what_is_wrong_with_the_client(keys: Keys, case: str
     )
     result, logged = await tried(server, keys.client(pairs[case]()))
     assert "hello" not in result
-    assert "a TLS handshake failed: " in logged
+    assert "TLS handshake failed: " in logged
     assert says in logged
 
 
@@ -159,7 +159,7 @@ async def test_both_sides_say_when_only_one_uses_tls(keys: Keys) -> None:
     assert "connection closed for a malformed frame: it begins with a TLS handshake, and tls.server.mode" in logged
     result, logged = await tried({**keys.server(), "tls.server.mode": "enforcing"}, None)
     assert "ConnectionClosed" in result
-    assert "a connection without TLS was closed: it does not use TLS, and tls.server.mode is enforcing" in logged
+    assert "connection without TLS closed: it does not use TLS, and tls.server.mode is enforcing" in logged
 
 
 async def test_a_peer_that_answers_without_tls_is_named(keys: Keys) -> None:
@@ -175,7 +175,7 @@ async def test_a_peer_that_answers_without_tls_is_named(keys: Keys) -> None:
 
 def test_failures_do_not_fill_the_log() -> None:
     now = [0.0]
-    failures = HandshakeLog("a TLS handshake failed", lambda: now[0])
+    failures = HandshakeLog("TLS handshake failed", lambda: now[0])
     with structlog.testing.capture_logs() as logs:
         for _ in range(1000):
             failures.failed("192.0.2.7:4000", "why")

@@ -304,7 +304,7 @@ async def test_a_slave_of_another_authority_is_refused(tmp_path: Path, certifica
 async def test_a_slave_with_an_expired_certificate_is_refused(tmp_path: Path, certificates: Certificates) -> None:
     pair = certificates.authority.issue("old-slave", days=-1)
     values = certificates.master(tls_ha_need_client_auth="require")
-    await refused(tmp_path, values, certificates.slave(pair), "a link to the HA port was refused", "has expired")
+    await refused(tmp_path, values, certificates.slave(pair), "link to the HA port refused", "has expired")
 
 
 @needs_openssl
@@ -397,7 +397,7 @@ async def test_refusals_do_not_fill_the_log(
         async with bench(tmp_path, certificates) as master:
             for _ in range(100):
                 await master.connect(REPORT.pack(0))
-    assert 20 <= len([entry for entry in logs if entry["event"] == "a link to the HA port was refused"]) <= 21
+    assert 20 <= len([entry for entry in logs if entry["event"] == "link to the HA port refused"]) <= 21
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
