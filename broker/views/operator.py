@@ -72,6 +72,7 @@ class Operator:
             connection = Connection(self.table, self.turn, nursery, remote, self.address, _SETTINGS)
             connection.notes.update({ACCOUNT: _account(actor), VIA: DASHBOARD})
             connection.on_answer = heard
+            self.turn.arrived = self.turn.read_clock()  # no driver's turn read it, so it is not as old as the last one
             self.table.handle(connection, request)
             try:
                 await answered.wait()

@@ -29,6 +29,12 @@ SETTINGS = {
     "maxIndexNum": "4000",
     "maxMessageSize": "65536",
     "enablePropertyFilter": "true",
+    # Requests that wait for a slow machine are not refused.
+    "osPageCacheBusyTimeOutMills": "30000",
+    "waitTimeMillsInSendQueue": "30000",
+    "waitTimeMillsInPullQueue": "30000",
+    "waitTimeMillsInHeartbeatQueue": "31000",
+    "waitTimeMillsInTransactionQueue": "30000",
 }
 
 

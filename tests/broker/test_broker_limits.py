@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from broker_shown import operated
 from broker_whole import send_fields, whole_broker
 
 from triomq.broker.configuration import Configuration
@@ -156,7 +157,7 @@ async def test_what_a_turn_has_no_time_for_is_late_but_not_refused(
 ) -> None:
     """Each of many connections brings a slow request and a send at the same moment."""
     SlowClock(monkeypatch, 0.15)
-    async with whole_broker(tmp_path) as broker:
+    async with whole_broker(tmp_path, waitTimeMillsInSendQueue="200") as broker:
         await broker.create_topic("T")
         texts = {name: str(value) for name, value in send_fields("T").items()}
         host, _, port = broker.address.rpartition(":")
@@ -185,7 +186,7 @@ async def test_requests_behind_a_long_one_are_refused_end_to_end(
     turn.
     """
     SlowClock(monkeypatch, 0.25)
-    async with whole_broker(tmp_path) as broker:
+    async with whole_broker(tmp_path, waitTimeMillsInSendQueue="200") as broker:
         await broker.create_topic("T")
         texts = {name: str(value) for name, value in send_fields("T").items()}
         requests = [
@@ -215,3 +216,16 @@ async def test_requests_behind_a_long_one_are_refused_end_to_end(
             answers[opaque].remark or "",
         )
     assert answers[4].code != 2, "a heartbeat may wait longer"
+
+
+async def test_a_send_of_the_dashboard_is_not_as_old_as_the_last_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients leave the broker alone for a minute; then an operator sends a message."""
+    SlowClock(monkeypatch, 60)
+    async with operated(tmp_path) as (here, browser):
+        await here.broker.create_topic("T", queues=1)
+        assert (await here.broker.ask(28)).code == 0
+        status, page = await browser.act("/act/send", topic="T", tags="", keys="", body="x")
+        assert (status, "The message was stored" in page) == (200, True), page
+        assert len((await here.data("/messages", topic="T"))["rows"]) == 1
