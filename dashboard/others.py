@@ -2,16 +2,18 @@
 
 It holds the answers of the last round, for KEPT_SECONDS: a hundred browsers cost one round. A lock keeps a second round
 out meanwhile. NameServers are asked at once, then the brokers that they know, each with a time limit of its own. One
-that does not respond is shown with the reason. Requests carry no account: an address is what anybody registered, and a
-signature is not for strangers. Access control may refuse them.
+that does not respond is shown with the reason. Topics, which are long, are asked every TOPICS_KEPT_SECONDS, of one
+master after another, and only their numbers of queues are kept. Alarms are what `mqadmin doctor` says of the same
+answers. Requests carry no account: an address is what anybody registered, and a signature is not for strangers. Access
+control may refuse them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Final, Protocol
 
 import trio
@@ -21,18 +23,28 @@ from triomq.monitoring.host_names import is_loopback
 from triomq.protocol import findings, java_properties
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import ClusterInfo
+from triomq.protocol.bodies.topic_config import TopicConfigSerializeWrapper
+from triomq.protocol.clock import NowMs
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import BodyError
 from triomq.protocol.findings import Finding
 from triomq.protocol.java_properties import PropertiesError
+from triomq.protocol.runtime_findings import findings_of
+from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from triomq.remoting.errors import RemotingError
 
 ASK_SECONDS: Final = 2.0
 """The longest wait for one response."""
 KEPT_SECONDS: Final = 5.0
+TOPICS_KEPT_SECONDS: Final = 60.0
+ALARMS_SECONDS: Final = 600.0
+"""The age at which alarms are no news any more."""
 MOST_NAME_SERVERS: Final = 16
 MOST_BROKERS: Final = 64
+MOST_ALARMS: Final = 50
+MOST_TOPICS_BYTES: Final = 4 * 1024 * 1024
+"""Of the topics of one master; decoding blocks the event loop."""
 MOST_TEXT: Final = 200
 """Characters of a reason, and of a value that another daemon sends."""
 _HOST_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:")
@@ -55,6 +67,8 @@ class Peer:
     why: str = ""
     dashboard: str = ""
     dashboard_note: str = ""
+    is_silent: bool = field(default=False, kw_only=True)
+    """It did not respond at all."""
 
 
 @dataclass(slots=True)
@@ -88,11 +102,17 @@ class Seen:
     brokers: list[Broker] = field(default_factory=list)
     brokers_left_out: int = 0
     alarms: list[Finding] = field(default_factory=list)
+    alarms_left_out: int = 0
+
+
+Queues = dict[str, tuple[int, int]]
+"""Queues to read and to write by topic."""
 
 
 class Others:
     """See the module's docstring. `name_servers` are asked; a NameServer passes what it knows as `own`. `here` is
-    the address of this machine under which others know it, if browsers of this machine alone see the page."""
+    the address of this machine under which others know it, if browsers of this machine alone see the page. Clocks are
+    compared with `now_ms`."""
 
     def __init__(
         self,
@@ -100,13 +120,17 @@ class Others:
         name_servers: Callable[[], list[str]],
         own: Callable[[], ClusterInfo] | None,
         here: str | None,
+        now_ms: NowMs,
     ) -> None:
         self._open_client = open_client
         self._name_servers = name_servers
         self._own = own
         self._here = here
+        self._now_ms = now_ms
         self._lock = trio.Lock()
         self._looked_at: float | None = None
+        self._topics: dict[str, Queues] = {}  # by address of a master
+        self._topics_at = -inf
         self.seen = Seen()
 
     def data(self) -> Data:
@@ -116,8 +140,17 @@ class Others:
             "brokers": seen.brokers,
             "brokers_left_out": seen.brokers_left_out,
             "alarms": [finding.item() for finding in seen.alarms],
+            "alarms_left_out": seen.alarms_left_out,
             "name_servers": [],
         }
+
+    def last_alarms(self) -> Data | None:
+        """Return the alarms of the last round and its age; None without a round in the last ALARMS_SECONDS."""
+        age = trio.current_time() - self._looked_at if self._looked_at is not None else inf
+        if age > ALARMS_SECONDS:
+            return None
+        alarms = [finding.item() for finding in self.seen.alarms]
+        return {"alarms": alarms, "alarms_left_out": self.seen.alarms_left_out, "age_seconds": round(age)}
 
     async def look(self) -> None:
         """Ask, unless the last round is recent enough."""
@@ -137,13 +170,15 @@ class Others:
             seen.brokers, seen.brokers_left_out = found[:MOST_BROKERS], max(0, len(found) - MOST_BROKERS)
             async with trio.open_nursery() as nursery:
                 for broker in seen.brokers:
-                    nursery.start_soon(self._ask_broker, client, broker)
+                    nursery.start_soon(self._ask_broker, client, broker, seen)
+            await self._ask_topics(client, seen.brokers)
         ends = {one.name: one.log_end for one in seen.brokers if one.broker_id == 0}
         for broker in seen.brokers:
             end = ends.get(broker.name)
             if broker.broker_id and end is not None and broker.log_end is not None:
                 broker.behind_bytes = max(0, int(end - broker.log_end))
-        seen.alarms = _alarms(seen)
+        alarms = sorted([*seen.alarms, *_alarms(seen, self._topics)], key=_urgency)
+        seen.alarms, seen.alarms_left_out = alarms[:MOST_ALARMS], max(0, len(alarms) - MOST_ALARMS)
         return seen
 
     async def _ask_name_server(self, client: Asks, peer: NameServer) -> None:
@@ -155,16 +190,30 @@ class Others:
                 peer.why = _cut(str(error))
             await self._ask_configuration(client, peer, RequestCode.GET_NAMESRV_CONFIG)
 
-    async def _ask_broker(self, client: Asks, peer: Broker) -> None:
+    async def _ask_broker(self, client: Asks, peer: Broker, seen: Seen) -> None:
         response = await _asked(client, peer, RequestCode.GET_BROKER_RUNTIME_INFO)
         if response is not None:
             try:
-                _fill(peer, KVTable.decode(response.body).table)
+                table = KVTable.decode(response.body).table
+                _fill(peer, table)
+                seen.alarms += findings_of(peer.name, peer.address, table, self._now_ms())
             except BodyError as error:
                 peer.why = _cut(str(error))
             peer.role = _cut(
                 (await self._ask_configuration(client, peer, RequestCode.GET_BROKER_CONFIG)).get("brokerRole", "")
             )
+
+    async def _ask_topics(self, client: Asks, brokers: list[Broker]) -> None:
+        """Ask the masters for their topics, unless that was done recently. Without another nothing can differ."""
+        masters = [one.address for one in brokers if not one.broker_id and not one.why]
+        now = trio.current_time()
+        if len(masters) < 2 or (now - self._topics_at < TOPICS_KEPT_SECONDS and self._topics.keys() >= set(masters)):
+            return
+        topics: dict[str, Queues] = {}
+        for address in masters:
+            response = await _asked(client, Peer(address), RequestCode.GET_ALL_TOPIC_CONFIG)
+            topics[address] = _queues_of(response.body) if response is not None else {}
+        self._topics, self._topics_at = topics, now
 
     async def _ask_configuration(self, client: Asks, peer: Peer, code: int) -> dict[str, str]:
         """Ask for the configuration, and note the address of the dashboard."""
@@ -188,7 +237,7 @@ async def _asked(client: Asks, peer: Peer, code: int) -> RemotingCommand | None:
     try:
         response = await client.invoke(peer.address, new_request(code), ASK_SECONDS)
     except RemotingError as error:
-        peer.why = _cut(str(error))
+        peer.why, peer.is_silent = _cut(str(error)), True
         return None
     if response.code != ResponseCode.SUCCESS:
         peer.why = _cut(f"refused: {response.remark or response.code}")
@@ -241,25 +290,57 @@ def _number(table: Mapping[str, str], key: str) -> float | None:
     return round(value, 4) if isfinite(value) else None
 
 
-def _alarms(seen: Seen) -> list[Finding]:
-    """Return what mqadmin doctor says of several daemons together."""
-    found: list[Finding] = []
+def _queues_of(body: bytes) -> Queues:
+    """Return the queues of a broker's topics, without those of groups; nothing of a body that cannot be read."""
+    if len(body) > MOST_TOPICS_BYTES:
+        return {}
+    try:
+        table = TopicConfigSerializeWrapper.decode(body).topic_config_table
+    except BodyError:
+        return {}
+    return {
+        name: (one.read_queue_nums, one.write_queue_nums)
+        for name, one in table.items()
+        if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    }
+
+
+def _alarms(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
+    """Yield what mqadmin doctor says of these answers."""
     for name_server in seen.name_servers:
-        if name_server.known is not None:
+        if name_server.is_silent:
+            yield findings.name_server_down(name_server.address)
+        elif name_server.known is not None:
             table = name_server.known.broker_addr_table
             known = {(name, address) for name, data in table.items() for address in data.broker_addrs.values()}
-            found += [
-                findings.not_registered(one.name, one.address, name_server.address)
-                for one in seen.brokers
-                if (one.name, one.address) not in known
-            ]
+            for one in seen.brokers:
+                if (one.name, one.address) not in known:
+                    yield findings.not_registered(one.name, one.address, name_server.address)
     masters = {one.name: one.address for one in seen.brokers if one.broker_id == 0}
+    versions: dict[str, list[str]] = {}
     for one in seen.brokers:
+        if one.is_silent:
+            yield findings.broker_unreachable(one.name, one.address)
+        versions.setdefault(one.version, []).append(one.address)
         if one.behind_bytes is not None and one.behind_bytes > findings.BEHIND_BYTES:
-            found.append(
-                findings.slave_behind(one.name, one.broker_id, one.behind_bytes, one.address, masters[one.name])
-            )
-    return found
+            yield findings.slave_behind(one.name, one.broker_id, one.behind_bytes, one.address, masters[one.name])
+    yield from findings.versions_differ(versions)
+    yield from _alarms_of_topics(seen, topics)
+
+
+def _alarms_of_topics(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
+    masters = {one.name: one for one in seen.brokers if one.address in topics}
+    clusters = {one.cluster for one in seen.brokers}
+    counts: dict[str, dict[str, tuple[int, int]]] = {}
+    for name, one in masters.items():
+        for topic, queues in topics[one.address].items():
+            counts.setdefault(topic, {})[name] = queues
+    for topic, found in sorted(counts.items()):
+        yield from findings.queue_counts(topic, found, masters[next(iter(found))].cluster, clusters)
+
+
+def _urgency(finding: Finding) -> tuple[bool, str, str]:
+    return finding.severity != findings.CRITICAL, finding.subject, finding.what
 
 
 def _cut(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from triomq import __version__
+from triomq.daemon.clock import system_now_ms
 from triomq.dashboard.door import Door
 from triomq.dashboard.history import History, Series
 from triomq.namesrv.routes import RouteTable
@@ -69,7 +70,7 @@ def cluster_view(
     from triomq.dashboard.others import Others
     from triomq.dashboard.views import View
 
-    others = Others(open_client, list, routes.brokers.cluster_info, here)
+    others = Others(open_client, list, routes.brokers.cluster_info, here, system_now_ms)
 
     def cluster(ask: Ask) -> Steps:
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 CRITICAL, WARNING, INFORMATION = "CRITICAL", "WARNING", "INFORMATION"
 RECENT_MS = 24 * 3600 * 1000
@@ -82,6 +82,30 @@ def dead_letters(group: str, messages: int) -> Finding:
     )
 
 
+def broker_unreachable(name: str, address: str) -> Finding:
+    """Return the finding of a broker that does not respond at the address which it registered."""
+    return Finding(
+        CRITICAL,
+        "broker-unreachable",
+        name,
+        f"broker {name} advertises {address}, which cannot be reached from here",
+        "clients connect to the advertised address: from a container or another network it may be wrong",
+        f"set brokerIP1 in broker.conf of {name} to an address that clients reach, and restart it",
+    )
+
+
+def name_server_down(address: str) -> Finding:
+    """Return the finding of a NameServer that does not respond."""
+    return Finding(
+        CRITICAL,
+        "nameserver-down",
+        address,
+        f"NameServer {address} does not respond",
+        "clients that use it alone find no topic, and brokers cannot register there",
+        f"start it: mqnamesrv -p {address.rpartition(':')[2]}",
+    )
+
+
 def not_registered(name: str, broker: str, name_server: str) -> Finding:
     """Return the finding of a broker, with its address, that other NameServers know."""
     return Finding(
@@ -104,3 +128,49 @@ def slave_behind(name: str, number: int, behind_bytes: float, slave: str, master
         "what it lacks is lost if the master's disk fails",
         f"mqadmin brokerStatus -b {slave}, and check the network from it to {master}",
     )
+
+
+def versions_differ(addresses: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Yield the finding of brokers with different versions. `addresses` of brokers by version; "" is unknown."""
+    known = {version: found for version, found in sorted(addresses.items()) if version}
+    if len(known) > 1:
+        shown = "; ".join([f"{version[:40]} at {', '.join(found[:3])}" for version, found in known.items()])
+        yield Finding(
+            WARNING,
+            "versions-differ",
+            "cluster",
+            f"brokers have different versions: {shown}",
+            "what clients may use depends on the broker that they reach; this is for the time of an upgrade only",
+            f"upgrade the brokers of the older version: mqadmin brokerStatus -b {next(iter(known.values()))[0]}",
+        )
+
+
+def queue_counts(
+    topic: str, counts: Mapping[str, tuple[int, int]], cluster: str, clusters: Collection[str]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the numbers of queues of a topic, which are to read and to write by broker name.
+    `cluster` is where the topic is changed; a topic with the name of a broker or of one of `clusters` is their own."""
+    if len(set(counts.values())) > 1 and topic not in counts and topic not in clusters:
+        shown = ", ".join([f"{name} has {read} to read and {write} to write" for name, (read, write) in counts.items()])
+        most = max(write for _, write in counts.values())
+        yield Finding(
+            WARNING,
+            "queue-counts",
+            topic,
+            f"topic {topic} has different numbers of queues: {shown}",
+            "brokers get unequal load, and members unequal work",
+            f"mqadmin updateTopic -c {cluster} -t {topic} -r {most} -w {most}",
+        )
+
+
+def unread_queues(topic: str, name: str, read: int, write: int, cluster: str) -> Iterator[Finding]:
+    """Yield the finding of a topic with fewer queues to read than to write at the broker `name`."""
+    if read < write:
+        yield Finding(
+            WARNING,
+            "unread-queues",
+            topic,
+            f"topic {topic} has {write} queues to write and {read} to read at {name}",
+            "nobody receives the messages of the other queues",
+            f"mqadmin updateTopic -c {cluster} -t {topic} -r {write} -w {write}",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triomq.admin.cluster_view import attempt
 from triomq.admin.diagnosis import CRITICAL, Finding
-from triomq.protocol.findings import not_registered
+from triomq.protocol.findings import name_server_down, not_registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,14 +18,7 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
     for address in run.session.required_name_servers():
         body = attempt(run, address, 106)
         if body is None:
-            yield Finding(
-                CRITICAL,
-                "nameserver-down",
-                address,
-                f"NameServer {address} does not respond",
-                "clients that use it alone find no topic, and brokers cannot register there",
-                f"start it: mqnamesrv -p {address.rpartition(':')[2]}",
-            )
+            yield name_server_down(address)
             continue
         known[address] = {
             (name, each)

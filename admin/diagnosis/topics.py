@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from triomq.admin.run import Run
 
 READ, WRITE = 4, 2
+DEFAULT = "DefaultCluster"
 
 
 def examine_topics(run: Run) -> Iterator[Finding]:
@@ -33,28 +34,9 @@ def examine_topics(run: Run) -> Iterator[Finding]:
 def _queues(topic: str, route: dict[str, Any]) -> Iterator[Finding]:
     counts = {data["brokerName"]: (data["readQueueNums"], data["writeQueueNums"]) for data in route["queueDatas"]}
     clusters = {data["brokerName"]: data["cluster"] for data in route["brokerDatas"]}
-    if len(set(counts.values())) > 1 and topic not in counts and topic not in clusters.values():
-        shown = ", ".join([f"{name} has {read} to read and {write} to write" for name, (read, write) in counts.items()])
-        most = max(write for _, write in counts.values())
-        cluster = next(iter(clusters.values()), "DefaultCluster")
-        yield Finding(
-            WARNING,
-            "queue-counts",
-            topic,
-            f"topic {topic} has different numbers of queues: {shown}",
-            "brokers get unequal load, and members unequal work",
-            f"mqadmin updateTopic -c {cluster} -t {topic} -r {most} -w {most}",
-        )
+    yield from findings.queue_counts(topic, counts, next(iter(clusters.values()), DEFAULT), clusters.values())
     for name, (read, write) in counts.items():
-        if read < write:
-            yield Finding(
-                WARNING,
-                "unread-queues",
-                topic,
-                f"topic {topic} has {write} queues to write and {read} to read at {name}",
-                "nobody receives the messages of the other queues",
-                f"mqadmin updateTopic -c {clusters.get(name, 'DefaultCluster')} -t {topic} -r {write} -w {write}",
-            )
+        yield from findings.unread_queues(topic, name, read, write, clusters.get(name, DEFAULT))
 
 
 def _permissions(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Finding]:
@@ -86,7 +68,7 @@ def _permissions(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Findin
 
 
 def _cluster(broker: dict[str, Any] | None) -> str:
-    return str((broker or {}).get("cluster", "DefaultCluster"))
+    return str((broker or {}).get("cluster", DEFAULT))
 
 
 def _dead_letters(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from triomq.admin.errors import AdminError, Unreachable, UsageError
 from triomq.admin.output import table_lines
 from triomq.admin.verbs.lag import behind_ms
 from triomq.admin.verbs.top_rates import Rates, graph, topic_totals
-from triomq.admin.write_times import counts_of, own_number, percentile_ms, sync_p99_ms
+from triomq.protocol.write_times import counts_of, own_number, percentile_ms, sync_p99_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

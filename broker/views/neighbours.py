@@ -19,11 +19,21 @@ class Neighbours:
         self._registration = serving.registration
         settings = serving.tables.configuration.server
         here = serving.host.ip if is_loopback(settings.dashboard_address) else None
-        self._others = Others(lambda: nullcontext(serving.client), lambda: self._registration.nameservers, None, here)
+        self._others = Others(
+            lambda: nullcontext(serving.client),
+            lambda: self._registration.nameservers,
+            None,
+            here,
+            serving.tables.now_ms,
+        )
 
     def view(self) -> View:
         """Return the page."""
         return View("/cluster", "Cluster", "cluster.html", self.cluster, gather=self.gather)
+
+    def last_alarms(self, ask: Ask) -> Data:
+        """Return what the overview shows of the cluster: the last round, which it does not repeat."""
+        return {"is_shown": ask.sees_all, "seen": self._others.last_alarms() if ask.sees_all else None}
 
     async def gather(self, ask: Ask) -> None:
         """Ask the other daemons. Raises NotThere."""

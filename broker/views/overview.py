@@ -10,6 +10,7 @@ import trio
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.metrics import stats_names as names
 from triomq.broker.views.alarms import Alarms
+from triomq.broker.views.neighbours import Neighbours
 from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
@@ -29,7 +30,12 @@ class Overview:
     those of /health/ready."""
 
     def __init__(
-        self, serving: Serving, server: RemotingServer, began: float, checks: Callable[[], list[Check]]
+        self,
+        serving: Serving,
+        server: RemotingServer,
+        began: float,
+        checks: Callable[[], list[Check]],
+        neighbours: Neighbours,
     ) -> None:
         self._serving = serving
         self._server = server
@@ -37,6 +43,7 @@ class Overview:
         self._topics = Topics(serving)
         self._checks = checks
         self._alarms = Alarms(serving)
+        self._neighbours = neighbours
 
     def checks(self) -> list[Data]:
         """Return the checks of /health/ready, each with its reason."""
@@ -66,6 +73,7 @@ class Overview:
         checks = self.checks()
         return {
             "alarms": [finding.item() for finding in alarms],
+            "cluster": self._neighbours.last_alarms(ask),
             "is_ready": all(check["ok"] for check in checks),
             "checks": checks,
             "figures": {

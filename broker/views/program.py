@@ -22,6 +22,7 @@ from triomq.remoting.server import RemotingServer
 if TYPE_CHECKING:
     from triomq.broker.views.groups import Groups
     from triomq.broker.views.messages import Messages
+    from triomq.broker.views.neighbours import Neighbours
     from triomq.broker.views.overview import Overview
     from triomq.dashboard.views import Program, View
     from triomq.monitoring.health import Check
@@ -53,12 +54,14 @@ def open_dashboard(
 
     def load(port: int) -> Callable[[network.Listening], HttpServer]:
         from triomq.broker.views.groups import Groups
+        from triomq.broker.views.neighbours import Neighbours
         from triomq.broker.views.overview import Overview
         from triomq.dashboard.site import prepare
 
         get_context = certificates.context if settings.dashboard_tls else None
-        overview = Overview(serving, server, began, checks)
-        program = _program(overview, Groups(serving, lags), serving, server, table, history)
+        neighbours = Neighbours(serving)
+        overview = Overview(serving, server, began, checks, neighbours)
+        program = _program(overview, neighbours, Groups(serving, lags), serving, server, table, history)
         return prepare(program, settings, get_context, port)
 
     door = Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)
@@ -69,6 +72,7 @@ def open_dashboard(
 
 def _program(
     overview: Overview,
+    neighbours: Neighbours,
     groups: Groups,
     serving: Serving,
     server: RemotingServer,
@@ -109,7 +113,7 @@ def _program(
         serving.tables.configuration.broker.broker_name,
         __version__,
         [
-            *_views(overview, groups, messages, serving, server),
+            *_views(overview, neighbours, groups, messages, serving, server),
             *tail.views(),
             *[view for part in acting for view in part.views()],
         ],
@@ -124,12 +128,16 @@ def _program(
 
 
 def _views(
-    overview: Overview, groups: Groups, messages: Messages, serving: Serving, server: RemotingServer
+    overview: Overview,
+    neighbours: Neighbours,
+    groups: Groups,
+    messages: Messages,
+    serving: Serving,
+    server: RemotingServer,
 ) -> list[View]:
     """Return the pages that change nothing."""
     from triomq.broker.views.accounts import AccountPages
     from triomq.broker.views.clients import Clients
-    from triomq.broker.views.neighbours import Neighbours
     from triomq.broker.views.topics import Topics
     from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.views import View
@@ -148,7 +156,7 @@ def _views(
         View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
         View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
         View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
-        Neighbours(serving).view(),
+        neighbours.view(),
         View("/broker", "Broker", "broker.html", overview.broker),
         View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
         *(AccountPages(access).views() if access is not None else []),

@@ -14,6 +14,7 @@ from verb_calls import check
 
 from triomq.admin.__main__ import main
 from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING
+from triomq.protocol.findings import versions_differ
 from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
@@ -243,6 +244,14 @@ def test_each_fault_is_found_with_what_mends_it(
     assert [item["severity"] for item in found] == [severity]
     assert mend in found[0]["mend"]
     assert found[0]["why"]
+
+
+def test_versions_that_differ_are_a_finding_until_the_upgrade_is_done() -> None:
+    [found] = versions_differ({"V4_9_7": ["b:1", "c:1"], "V4_9_4": ["a:1"], "": ["d:1"]})
+    assert (found.code, found.severity) == ("versions-differ", WARNING)
+    assert "V4_9_4 at a:1; V4_9_7 at b:1, c:1" in found.what
+    assert "mqadmin brokerStatus -b a:1" in found.mend
+    assert list(versions_differ({"V4_9_7": ["b:1"], "": ["d:1"]})) == []
 
 
 def test_an_offset_at_the_end_of_its_queue_is_no_finding(patient: Patient, capsys: Capture) -> None:

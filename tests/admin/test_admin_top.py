@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verb_calls import check
 
-from triomq.admin import write_times
 from triomq.admin.__main__ import main
 from triomq.admin.run import Run
 from triomq.admin.verbs import top_rates
 from triomq.admin.verbs.top_rates import Rates, graph
+from triomq.protocol import write_times
 
 ROOT = Path(__file__).resolve().parents[2]
 Capture = pytest.CaptureFixture[str]

@@ -17,6 +17,7 @@ async def test_the_cluster_is_one_page_of_a_broker(tmp_path: Path) -> None:
     with LocalCluster(store=tmp_path / "other", settings=settings) as other:
         servers = f"{other.name_server};127.0.0.1:{gone}"
         async with shown(tmp_path, namesrvAddr=servers, brokerName="broker-b") as here:
+            assert "nobody has looked" in (await here.get("/"))[1]
             data = await here.data("/cluster")
             brokers = {one["name"]: one for one in data["brokers"]}
             assert len(brokers) == 2
@@ -28,3 +29,6 @@ async def test_the_cluster_is_one_page_of_a_broker(tmp_path: Path) -> None:
             assert second["failure"]
             status, text = await here.get("/cluster")
             assert (status, "broker-b" in text, f":{gone}" in text) == (200, True, True)
+            cluster = (await here.data("/"))["cluster"]["seen"]
+            assert f"127.0.0.1:{gone}" in [one["subject"] for one in cluster["alarms"]]
+            assert f"NameServer 127.0.0.1:{gone} does not respond" in (await here.get("/"))[1]

@@ -8,18 +8,29 @@ import pytest
 import trio
 import trio.testing
 
-from triomq.dashboard.others import ASK_SECONDS, KEPT_SECONDS, MOST_BROKERS, Broker, Others, dashboard_of
+from triomq.dashboard.others import (
+    ALARMS_SECONDS,
+    ASK_SECONDS,
+    KEPT_SECONDS,
+    MOST_ALARMS,
+    MOST_BROKERS,
+    TOPICS_KEPT_SECONDS,
+    Broker,
+    Others,
+    dashboard_of,
+)
 from triomq.dashboard.views import Ask
 from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.views import cluster_view
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import BrokerData, ClusterInfo
-from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.remoting.errors import ConnectFailed, RemotingTimeout
 
+NOW_MS = 1_700_000_000_000
 HOSTILE = "<img src=x onerror=alert(1)>"
 Bodies = dict[int, bytes]
 
@@ -63,7 +74,7 @@ def runtime(end: int, **more: str) -> bytes:
 
 
 def others(cluster: Cluster, name_servers: list[str]) -> Others:
-    return Others(lambda: nullcontext(cluster), lambda: name_servers, None, None)
+    return Others(lambda: nullcontext(cluster), lambda: name_servers, None, None, lambda: NOW_MS)
 
 
 CONFIG = b"dashboardPort=8082\ndashboardAddress=10.0.0.1\nbrokerRole=SYNC_MASTER\n"
@@ -94,7 +105,7 @@ async def test_brokers_are_asked_at_once_and_those_that_are_silent_have_a_reason
     assert "no response" in brokers["b", 0].why
     assert "connect to closed:1" in brokers["d", 0].why
     assert [one.why for one in them.seen.name_servers] == ["", "no response within 2 s"]
-    assert [one.code for one in them.seen.alarms] == ["slave-behind"]
+    assert [one.code for one in them.seen.alarms] == [*["broker-unreachable"] * 3, "nameserver-down", "slave-behind"]
 
 
 async def test_a_broker_that_one_name_server_lacks_is_an_alarm(autojump_clock: trio.testing.MockClock) -> None:
@@ -103,6 +114,90 @@ async def test_a_broker_that_one_name_server_lacks_is_an_alarm(autojump_clock: t
     them = others(cluster, ["ns:1", "ns:2"])
     await them.look()
     assert [(one.code, one.subject) for one in them.seen.alarms] == [("not-registered", "a")]
+
+
+def topics(**queues: int) -> bytes:
+    table = {
+        name: TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count)
+        for name, count in queues.items()
+    }
+    return TopicConfigSerializeWrapper(topic_config_table=table).encode()
+
+
+async def test_what_brokers_do_not_agree_on_is_an_alarm_in_the_words_of_doctor(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    began = {"bootTimestamp": str(NOW_MS - 3_600_000 + 60_000), "runtime": "[ 0 days, 1 hours, 0 minutes, 0 seconds ]"}
+    older = {"brokerVersionDesc": "V4_9_4", "commitLogDiskRatio": "0.95", **began}
+    cluster = Cluster(
+        {
+            "ns:1": {106: info(a_0="a:1", b_0="b:1"), 318: b""},
+            "a:1": {28: runtime(1), 26: CONFIG, 21: topics(T=4, same=8, only=1, c=1)},
+            "b:1": {28: runtime(1, **older), 26: CONFIG, 21: topics(T=8, same=8, c=2)},
+        }
+    )
+    them = others(cluster, ["ns:1"])
+    await them.look()
+    assert [(one.code, one.subject) for one in them.seen.alarms] == [
+        ("disk", "b"),
+        ("queue-counts", "T"),
+        ("clock", "b"),
+        ("versions-differ", "cluster"),
+    ]
+    cluster.asked.clear()
+    await trio.sleep(KEPT_SECONDS)
+    await them.look()
+    assert ("a:1", 28) in cluster.asked
+    assert ("a:1", 21) not in cluster.asked, "topics are long, and change seldom"
+    assert "queue-counts" in [one.code for one in them.seen.alarms]
+    await trio.sleep(TOPICS_KEPT_SECONDS)
+    await them.look()
+    assert cluster.asked.count(("a:1", 21)) == 1
+
+
+async def test_alarms_are_bounded_and_urgent_ones_come_first(autojump_clock: trio.testing.MockClock) -> None:
+    many = {f"t{number:03}": number for number in range(MOST_ALARMS + 30)}
+    broker = {28: runtime(1), 26: CONFIG}
+    cluster = Cluster(
+        {
+            "ns:1": {106: info(a_0="a:1", b_0="b:1", c_0="gone:1"), 318: b""},
+            "a:1": {**broker, 21: topics(**many)},
+            "b:1": {**broker, 21: topics(**{name: count + 1 for name, count in many.items()})},
+        }
+    )
+    them = others(cluster, ["ns:1"])
+    await them.look()
+    assert (len(them.seen.alarms), them.seen.alarms_left_out) == (MOST_ALARMS, 31)
+    assert them.seen.alarms[0].code == "broker-unreachable"
+
+
+async def test_alarms_are_remembered_with_their_age_and_not_for_ever(autojump_clock: trio.testing.MockClock) -> None:
+    cluster = Cluster({"ns:1": {106: info(a_0="gone:1"), 318: b""}})
+    them = others(cluster, ["ns:1"])
+    assert them.last_alarms() is None
+    await them.look()
+    await trio.sleep(90)
+    last = them.last_alarms()
+    assert last is not None
+    assert (last["age_seconds"], [one["code"] for one in last["alarms"]]) == (90, ["broker-unreachable"])
+    assert len(cluster.asked) == 3, "nobody was asked again"
+    await trio.sleep(ALARMS_SECONDS)
+    assert them.last_alarms() is None
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"bootTimestamp": "9" * 5000, "runtime": "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"},
+        {"putMessageDistributeTime": f"[<=0ms]:{'9' * 5000}"},
+        {"commitLogDiskRatio": "nan", "pageCacheLockTimeMills": "inf", "eventLoopLagMax": HOSTILE},
+    ],
+)
+async def test_numbers_that_are_none_harm_nobody(autojump_clock: trio.testing.MockClock, table: dict[str, str]) -> None:
+    cluster = Cluster({"ns:1": {106: info(a_0="a:1"), 318: b""}, "a:1": {28: runtime(1, **table), 26: CONFIG}})
+    them = others(cluster, ["ns:1"])
+    await them.look()
+    assert them.seen.brokers[0].why == ""
 
 
 async def test_many_visitors_cost_one_round(autojump_clock: trio.testing.MockClock) -> None:

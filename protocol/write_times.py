@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 # The longest time of each bucket; the last one has no end.
 EDGES_MS = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
-_BUCKET = re.compile(r"\]:(\d+)")
+_BUCKET = re.compile(r"\]:(\d{1,18})")
 
 
-def counts_of(table: dict[str, str]) -> list[int]:
+def counts_of(table: Mapping[str, str]) -> list[int]:
     """Return the number of writes in each bucket; nothing for a broker that does not count them."""
     return [int(count) for count in _BUCKET.findall(table.get("putMessageDistributeTime", ""))][: len(EDGES_MS) + 1]
 
@@ -37,7 +41,7 @@ def percentile_ms(counts: list[int], percent: int) -> int | None:
     return EDGES_MS[-1]
 
 
-def own_number(table: dict[str, str], key: str) -> float | None:
+def own_number(table: Mapping[str, str], key: str) -> float | None:
     """Return the value of one of TrioMQ's own keys; None for a broker that does not report it."""
     try:
         return float(table[key])
@@ -45,7 +49,7 @@ def own_number(table: dict[str, str], key: str) -> float | None:
         return None
 
 
-def sync_p99_ms(table: dict[str, str], at_least: int = 1) -> float | None:
+def sync_p99_ms(table: Mapping[str, str], at_least: int = 1) -> float | None:
     """Return the time that 99 % of the syncs did not exceed; None for fewer than `at_least` syncs in that minute."""
     count = own_number(table, "syncTimes")
     return own_number(table, "syncLatency99") if count is not None and count >= at_least else None
