@@ -480,6 +480,16 @@ async def test_config_listing_and_update(nursery: trio.Nursery, tmp_path: Path) 
     assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG)).code == SUCCESS
 
 
+async def test_an_update_of_the_servers_settings_alone_is_applied_and_saved(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    path = tmp_path / "namesrv.properties"
+    namesrv = writable(nursery, path)
+    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"serverOnewaySemaphoreValue=7")).code == SUCCESS
+    assert namesrv.config.server.oneway_limit == 7
+    assert "serverOnewaySemaphoreValue=7" in path.read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("body", "code", "remark"),
     [
