@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -43,6 +47,11 @@ PAGES = (
     f"/topic?name={quote(HOSTILE_TOPIC)}",
     f"/messages?topic={ORDERS}&key=order-7",
 )
+NAME_SERVER_PAGES = ("/", "/cluster", "/topics", "/topics?q=nothing+like+this", "/topics?page=3", "/no-such-page")
+MANY_TOPICS, MANY_GROUPS = 5_000, 500
+DUNNING, DUNNED = "dunning", 6
+"""A group without members, and the number of its dead letters."""
+PROJECT = Path(__file__).resolve().parents[2]
 ACTING_PAGES = ("/edit-topic", f"/edit-topic?name={ORDERS}", "/edit-group", "/edit-group?name=resting", "/send?topic=a")
 
 
@@ -64,26 +73,47 @@ class Shown:
 
 
 @contextmanager
-def shown(folder: Path, **settings: str) -> Iterator[Shown]:
-    """A broker that takes actions."""
-    port = free_port()
+def shown(folder: Path, more_name_servers: str = "", **settings: str) -> Iterator[Shown]:
+    """A broker that takes actions. It registers at a NameServer of its own, and at others."""
+    port, own = free_port(), free_port()
     more = {"dashboardPort": str(port), "dashboardReadOnly": "false", "transactionTimeOut": "600000", **settings}
-    with LocalCluster(store=folder, settings=more) as cluster:
+    if more_name_servers:
+        more["namesrvAddr"] = f"127.0.0.1:{own};{more_name_servers}"
+    with LocalCluster(store=folder, name_server_port=own, settings=more) as cluster:
         yield Shown(cluster, f"http://127.0.0.1:{port}")
 
 
-def hostile_table(folder: Path) -> None:
-    """Leave a topic with markup in its name where the broker finds it: it is loaded, not checked, at a start."""
-    topic = {
-        "topicName": HOSTILE_TOPIC,
-        "readQueueNums": 2,
-        "writeQueueNums": 2,
-        "perm": 6,
-        "topicFilterType": "SINGLE_TAG",
-    }
-    table = {"topicConfigTable": {HOSTILE_TOPIC: {**topic, "topicSysFlag": 0, "order": False}}}
+@contextmanager
+def shown_name_server(folder: Path) -> Iterator[tuple[str, str]]:
+    """A NameServer as a process (a cluster's own has no dashboard): its address, and that of its dashboard."""
+    port, dashboard = free_port(), free_port()
+    folder.mkdir()
+    (folder / "namesrv.conf").write_text(f"listenPort={port}\ndashboardPort={dashboard}\n")
+    words = [sys.executable, "-m", "triomq.namesrv", "-c", str(folder / "namesrv.conf")]
+    environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(PROJECT / "src")}
+    with subprocess.Popen(words, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert "boot success" in process.stdout.readline()
+            yield f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}"
+        finally:
+            process.terminate()
+
+
+def large_tables(folder: Path) -> None:
+    """Leave many topics and groups where the broker finds them, and a topic with markup in its name: they are loaded,
+    not checked, at a start."""
+    topic = {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+    topics = {name: {"topicName": name, **topic} for name in (HOSTILE_TOPIC, *numbered("z-topic", MANY_TOPICS))}
+    groups = {name: {"groupName": name} for name in numbered("z-group", MANY_GROUPS)}
+    version = {"dataVersion": {"timestamp": 1, "counter": 1}}
     (folder / "config").mkdir(parents=True)
-    (folder / "config/topics.json").write_text(json.dumps({**table, "dataVersion": {"timestamp": 1, "counter": 1}}))
+    (folder / "config/topics.json").write_text(json.dumps({"topicConfigTable": topics, **version}))
+    (folder / "config/subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups, **version}))
+
+
+def numbered(word: str, count: int) -> list[str]:
+    return [f"{word}-{number:04}" for number in range(count)]
 
 
 @contextmanager
@@ -102,6 +132,8 @@ def trading(name_server: str) -> Iterator[None]:
         producer.send_many(orders)
         producer.send(Message(ORDERS, f"{HOSTILE} {'x' * 300}".encode(), tags=HOSTILE, keys=HOSTILE))
         producer.send(Message(ORDERS, b"\x00\xff\xfe", tags="binary", keys="k" * 200))
+        for number in range(DUNNED):
+            producer.send(Message(ORDERS, b"not paid", tags="unpaid", keys=f"unpaid-{number}"))
         for level in (14, 17, 18):
             later = Message(ORDERS, b"later")
             later.delay_level = level
@@ -114,6 +146,14 @@ def trading(name_server: str) -> Iterator[None]:
     ) as transactions:
         transactions.send_in_transaction(Message(ORDERS, b"half"))
     given_up = threading.Event()
+    dunned: set[str] = set()
+    all_dunned = threading.Event()
+
+    def dun(message: MessageExt) -> None:
+        dunned.add(message.keys)
+        if len(dunned) == DUNNED:
+            all_dunned.set()
+        raise DeadLetter("this customer does not answer")
 
     def bill(message: MessageExt) -> None:
         if message.tags == "binary":
@@ -127,6 +167,10 @@ def trading(name_server: str) -> Iterator[None]:
         resting.subscribe(ORDERS, "paid || binary")
         assert resting.receive(timeout_seconds=LIMIT_SECONDS) is not None
         resting.ack()
+    with consumer(DUNNING) as dunning:
+        dunning.subscribe(ORDERS, "unpaid")
+        dunning.listen(dun)
+        assert all_dunned.wait(LIMIT_SECONDS)
     with consumer("billing") as billing:
         billing.subscribe(ORDERS)
         billing.listen(bill)
@@ -160,11 +204,18 @@ class Watched:
 
     def findings_of_axe(self, *rules: str) -> list[str]:
         """Return what assistive technology trips over, by these rules or by all."""
-        from axe_playwright_python.sync_playwright import Axe
-
+        if not self.page.evaluate("typeof axe === 'object'"):
+            self.page.evaluate(_axe())
         options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
-        found: Any = Axe().run(self.page, options=options).response["violations"]
+        found: Any = self.page.evaluate("async (options) => (await axe.run(options)).violations", options)
         return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
+
+
+@cache
+def _axe() -> str:
+    from axe_playwright_python.sync_playwright import Axe
+
+    return str(Axe().axe_script)
 
 
 _LAYOUT = """() => {

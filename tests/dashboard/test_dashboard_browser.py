@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from browsed import (
     ACTING_PAGES,
+    DUNNED,
+    DUNNING,
     HOSTILE,
     HOSTILE_TOPIC,
     LIMIT_SECONDS,
+    MANY_GROUPS,
+    MANY_TOPICS,
+    NAME_SERVER_PAGES,
     ORDERS,
     PAGES,
     Shown,
     Watched,
     chromium,
-    hostile_table,
+    large_tables,
+    numbered,
     shown,
+    shown_name_server,
     trading,
 )
 
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 WIDE, NARROW = (1280, 900), (390, 844)
 REFRESH_MS = 6_000
+MOST_PAGE_BYTES = 64_000
 ACCOUNTS = """accounts:
 - {accessKey: reader-1, secretKey: secret-of-reader, topicPerms: [open=SUB]}
 - {accessKey: administrator, secretKey: secret-of-admin, admin: true}
@@ -36,11 +44,18 @@ ACCOUNTS = """accounts:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """Start a broker with messages of every kind and a group at work."""
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Start a NameServer; its address, and that of its dashboard."""
+    with shown_name_server(tmp_path_factory.mktemp("dashboard") / "namesrv") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, name_server: tuple[str, str]) -> Iterator[Shown]:
+    """Start a broker with messages of every kind, many topics and groups, and a group at work."""
     folder = tmp_path_factory.mktemp("dashboard")
-    hostile_table(folder)
-    with shown(folder) as found, trading(found.cluster.name_server):
+    large_tables(folder)
+    with shown(folder, name_server[0]) as found, trading(found.cluster.name_server):
         yield found
 
 
@@ -109,48 +124,98 @@ def name_of(path: str) -> str:
 # -- every page --------------------------------------------------------------------------------------------------------
 
 
-# Axe examines the first by all rules, the second by the one that depends on colours; it takes longer than the page.
-@pytest.mark.parametrize(
-    ("size", "scheme", "rules"),
-    [
-        (WIDE, "light", ()),
-        (WIDE, "dark", ("color-contrast",)),
-        (NARROW, "light", None),
-    ],
-    ids=["wide", "dark", "narrow"],
-)
-def test_every_page_opens_without_a_fault_and_fits(
-    open_page: Open,
-    broker: Shown,
-    entered: Any,
-    tmp_path: Path,
-    size: tuple[int, int],
-    scheme: str,
-    rules: tuple[str, ...] | None,
-) -> None:
-    watched = open_page(size, color_scheme=scheme, storage_state=entered)
+def examined(watched: Watched, folder: Path, name: str) -> list[str]:
+    """Return the faults of the page that is open, wide, dark and narrow. Axe, which takes longer than the page, applies
+    all rules once, and in the dark the one that depends on colours."""
     page = watched.page
-    faults: dict[str, list[str]] = {}
+    found = [*watched.faults, *watched.faults_of_layout(), *watched.findings_of_axe()]
+    page.emulate_media(color_scheme="dark")
+    found += watched.findings_of_axe("color-contrast")
+    page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+    page.evaluate(
+        "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )  # its listeners ran
+    found += [f"narrow: {fault}" for fault in watched.faults_of_layout()]
+    if found:
+        picture(page, folder, name_of(name))
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    watched.faults.clear()
+    return found
 
-    def look(name: str) -> None:
-        picture(page, tmp_path, name_of(name))
-        of_axe = [] if rules is None else watched.findings_of_axe(*rules)
-        found = [*watched.faults, *watched.faults_of_layout(), *of_axe]
-        watched.faults.clear()
+
+def faults_of_pages(watched: Watched, folder: Path, origin: str, paths: Sequence[str]) -> dict[str, list[str]]:
+    faults = {}
+    for path in paths:
+        watched.page.goto(origin + path)
+        found = examined(watched, folder, path)
         if found:
-            faults[name] = found
+            faults[path] = found
+    return faults
 
-    for path in (*PAGES, *ACTING_PAGES):
-        page.goto(broker.origin + path)
-        look(path)
+
+def test_every_page_opens_without_a_fault_and_fits(
+    open_page: Open, broker: Shown, entered: Any, tmp_path: Path
+) -> None:
+    watched = open_page(storage_state=entered)
+    page = watched.page
+    assert faults_of_pages(watched, tmp_path, broker.origin, (*PAGES, *ACTING_PAGES)) == {}
     page.goto(f"{broker.origin}/messages?topic={ORDERS}")
     page.locator("tbody .id a").first.click()
     page.get_by_role("heading", name="Properties").wait_for()
-    look("message")
+    assert examined(watched, tmp_path, "message") == []
     page.context.clear_cookies()
-    page.goto(f"{broker.origin}/login")
-    look("login")
-    assert faults == {}
+    assert faults_of_pages(watched, tmp_path, broker.origin, ["/login"]) == {}
+
+
+def test_every_page_of_a_name_server_opens_without_a_fault_and_fits(
+    open_page: Open, broker: Shown, name_server: tuple[str, str], tmp_path: Path
+) -> None:
+    watched = open_page()
+    address, origin = name_server
+    assert faults_of_pages(watched, tmp_path, origin, NAME_SERVER_PAGES) == {}
+    page = watched.page
+    page.goto(origin)
+    page.get_by_role("row").filter(has_text=broker.cluster.brokers["broker-a"]).wait_for()
+    page.get_by_role("link", name="Cluster").click()
+    page.get_by_role("link", name=f"{broker.origin}/").click()
+    assert page.url == f"{broker.origin}/"
+    page.get_by_role("link", name="Cluster").first.click()
+    page.get_by_role("row").filter(has_text=address).get_by_role("link", name=f"{origin}/").wait_for()
+
+
+@pytest.mark.parametrize(("kind", "count"), [("topic", MANY_TOPICS), ("group", MANY_GROUPS)])
+def test_thousands_of_names_are_read_page_by_page_and_found(
+    open_page: Open, broker: Shown, kind: str, count: int
+) -> None:
+    watched = open_page()
+    page = watched.page
+    page.goto(f"{broker.origin}/{kind}s?sort=name&q=z-{kind}")
+    pages = page.get_by_role("navigation", name="Pages of the list")
+    shown_count = f"{count:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    assert f"{shown_count} entries" in pages.inner_text()
+    first = page.locator("tbody th").all_inner_texts()
+    pages.get_by_role("link", name="Next").click()
+    page.wait_for_url("**page=2**")
+    second = page.locator("tbody th").all_inner_texts()
+    names = numbered(f"z-{kind}", len(first) + len(second))
+    assert (first, second) == (names[: len(first)], names[len(first) :])
+    page.get_by_role("searchbox", name="Search").fill(f"{kind}-{count - 1:04}")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name=f"z-{kind}-{count - 1:04}", exact=True).click()
+    assert page.get_by_role("heading", level=1).inner_text() == f"z-{kind}-{count - 1:04}"
+    assert watched.faults == []
+
+
+def test_pages_have_a_size_that_the_number_of_topics_and_groups_does_not_change(
+    open_page: Open, broker: Shown, name_server: tuple[str, str], entered: Any
+) -> None:
+    page = open_page(storage_state=entered).page
+    pages = [broker.origin + path for path in (*PAGES, *ACTING_PAGES)]
+    sizes = {
+        url: len(page.request.get(url).body()) for url in (*pages, *[name_server[1] + one for one in ("/", "/topics")])
+    }
+    assert {url: size for url, size in sizes.items() if size > MOST_PAGE_BYTES} == {}
 
 
 def test_every_page_is_in_reach_of_a_thumb_on_a_narrow_screen(open_page: Open, broker: Shown) -> None:
@@ -324,6 +389,35 @@ def test_offsets_are_reset_after_a_preview(open_page: Open, broker: Shown, enter
     assert watched.faults == []
 
 
+def test_dead_letters_are_sent_again_one_some_and_all_and_each_once(
+    open_page: Open, broker: Shown, entered: Any
+) -> None:
+    watched = open_page(storage_state=entered)
+    page = watched.page
+
+    def resend(button: str, chosen: Sequence[int] = ()) -> list[str]:
+        page.goto(f"{broker.origin}/letters?group={DUNNING}")
+        for number in chosen:
+            page.get_by_role("checkbox").nth(number).check()
+        page.get_by_role("button", name=button).click()
+        page.get_by_text("Nothing has changed yet").wait_for()
+        assert watched.faults_of_layout() == []
+        page.get_by_role("button", name="Send dead letters again").click()
+        page.get_by_role("link", name="Show how it is now").wait_for()
+        return page.locator("main .checks strong").all_inner_texts()
+
+    sent, before = "The dead letter was sent again", "This dead letter was resent before"
+    assert resend("Send the chosen ones again", [0]) == [sent]
+    page.get_by_role("link", name="Show how it is now").click()
+    assert page.get_by_role("link", name="resent").count() == 1
+    assert resend("Send the chosen ones again", [0]) == [before]
+    assert resend("Send the chosen ones again", [0, 1, 2]) == [before, sent, sent]
+    assert resend("Send all of them again") == [*[sent] * (DUNNED - 3), "Dead letters that were resent before"]
+    page.get_by_role("link", name="Show how it is now").click()
+    assert page.get_by_role("link", name="resent").count() == DUNNED
+    assert watched.faults == []
+
+
 # -- keyboard ----------------------------------------------------------------------------------------------------------
 
 
@@ -372,14 +466,18 @@ def test_one_logs_in_and_acts_without_a_mouse(open_page: Open, broker: Shown) ->
 # -- refresh -----------------------------------------------------------------------------------------------------------
 
 
-def test_ready_turns_grey_when_the_broker_stops_and_green_when_it_is_back(open_page: Open, tmp_path: Path) -> None:
+def test_pages_say_so_when_the_broker_stops_and_when_it_is_back(open_page: Open, tmp_path: Path) -> None:
+    """Open are its overview, whose *Ready* turns grey, and its page of the cluster."""
+
     def colour(page: Page) -> str:
         return str(page.evaluate("getComputedStyle(document.querySelector('.state .mark')).backgroundColor"))
 
-    watched = open_page()
-    page = watched.page
+    page, cluster = open_page().page, open_page().page
     page.clock.install()
+    cluster.clock.install()
     with shown(tmp_path / "store") as stopping:
+        cluster.goto(f"{stopping.origin}/cluster")
+        cluster.get_by_role("rowheader", name="broker-a").wait_for()
         page.goto(stopping.origin)
         page.get_by_text("Ready", exact=True).wait_for()
         green = colour(page)
@@ -391,12 +489,17 @@ def test_ready_turns_grey_when_the_broker_stops_and_green_when_it_is_back(open_p
     assert page.get_by_text("Ready", exact=True).is_hidden()
     assert page.get_by_text("Unknown", exact=True).is_visible()
     assert colour(page) != green
+    cluster.clock.run_for(REFRESH_MS)
+    cluster.get_by_text("Not reachable since").wait_for()
+    assert cluster.get_by_role("rowheader", name="broker-a").is_visible(), "what was known last stays"
     port = stopping.origin.rpartition(":")[2]
     with shown(tmp_path / "store", dashboardPort=port):
         page.clock.run_for(REFRESH_MS)
         page.get_by_text("Ready", exact=True).wait_for()
         assert colour(page) == green
         assert page.get_by_text("Not reachable since").is_hidden()
+        cluster.clock.run_for(REFRESH_MS)
+        cluster.get_by_text("Not reachable since").wait_for(state="hidden")
 
 
 def test_a_refresh_leaves_alone_what_somebody_types(open_page: Open, broker: Shown) -> None:
