@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Protocol
 
@@ -56,7 +57,7 @@ class PutResult(Place):
         queue_offset: int = -1,
         store_timestamp: int = 0,
         message_count: int = 0,
-        physical_offsets: list[int] | None = None,
+        physical_offsets: Sequence[int] | None = None,
         reason: str = "",
     ) -> None:
         # Sets the place itself: each message would pay for the call.

@@ -3,11 +3,15 @@
 RocketMQ has no bound but maxMessageSize, into which 190,000 empty messages fit. The whole batch is checked before the
 first message is stored, so that a batch that cannot be read stores nothing. Messages of others may come between those
 of two steps. Everything is stored, or the response says what went wrong: then a part may be there, as after a crash.
+
+A batch takes several times its own memory until it is answered, most of it for the ids in its response. So only a few
+are stored at a time; the others wait as the requests that they are, whose bytes are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from triomq.broker.message_writer import AwaitedPut, MessageWriter
@@ -26,6 +30,8 @@ LONG_BATCH: Final = 1024
 """More messages than this are stored in steps."""
 MESSAGES_IN_A_STEP: Final = 128
 """Messages that are stored in half a millisecond."""
+LONG_BATCHES_AT_A_TIME: Final = 4
+"""Further ones wait, first come, first served. One that waits for a slave does not hold up all others."""
 
 
 async def put_in_steps(
@@ -46,10 +52,13 @@ async def put_in_steps(
             raise _refused(f"a message has more than {MAX_PROPERTIES_BYTES} bytes of properties")
         await steps.next()
     puts: list[AwaitedPut] = []
+    offsets = array("q")  # a list would take five times the memory
     for units in _parts(body):
         put = AwaitedPut()
         writer.put_batch(message, units, wait, put)
         puts.append(put)
+        offsets.extend(put.result.physical_offsets or ())
+        put.result.physical_offsets = None
         if put.result.status is not PutStatus.PUT_OK:
             break
         await steps.next()
@@ -58,11 +67,11 @@ async def put_in_steps(
     whole.status = next((one.status for one in results if one.status is not PutStatus.PUT_OK), whole.status)
     whole.message_count = count
     whole.size_bytes = sum([one.size_bytes for one in results])
-    whole.physical_offsets = [offset for one in results for offset in one.physical_offsets or ()]
+    whole.physical_offsets = offsets
     return whole
 
 
-async def ids_in_steps(store_host_hex: bytes, physical_offsets: list[int], steps: Steps) -> bytes:
+async def ids_in_steps(store_host_hex: bytes, physical_offsets: Sequence[int], steps: Steps) -> bytes:
     """Return the ids of the messages at these offsets as the response has them."""
     parts: list[bytes] = []
     for begin in range(0, len(physical_offsets), LONG_BATCH):

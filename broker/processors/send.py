@@ -13,11 +13,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import structlog
+import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.processors.long_batch import LONG_BATCH, ids_in_steps, put_in_steps
+from triomq.broker.processors.long_batch import LONG_BATCH, LONG_BATCHES_AT_A_TIME, ids_in_steps, put_in_steps
 from triomq.broker.put_responses import FAQ, SEND_CODES, STORED, send_remark
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.topics import both_ways
@@ -110,6 +111,7 @@ class SendProcessor:
         self._now_ms = now_ms
         self._pool = pool
         self._cluster = configuration.broker.broker_cluster_name
+        self._long_batches = trio.CapacityLimiter(LONG_BATCHES_AT_A_TIME)
         self._take_settings()
 
     def _take_settings(self) -> None:
@@ -258,9 +260,10 @@ class SendProcessor:
     ) -> RemotingCommand | None:
         limits = self._settings.max_messages_per_batch, self._configuration.store.max_message_size_bytes
         try:
-            result = answer.result = await put_in_steps(self._writer, message, wait, limits, steps)
-            if result.status is _PUT_OK:
-                answer.ids = await ids_in_steps(self._store_host_hex, result.physical_offsets or [], steps)
+            async with self._long_batches:
+                result = answer.result = await put_in_steps(self._writer, message, wait, limits, steps)
+                if result.status is _PUT_OK:
+                    answer.ids = await ids_in_steps(self._store_host_hex, result.physical_offsets or (), steps)
         except RequestRefused as refusal:
             return new_response(request, refusal.code, refusal.remark, ext_fields=self.standing_fields())
         answer.finish()

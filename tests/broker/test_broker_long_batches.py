@@ -9,6 +9,7 @@ import pytest
 import trio
 from broker_whole import whole_broker
 
+from triomq.broker.processors.long_batch import LONG_BATCHES_AT_A_TIME
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.message_id import parse_offset_message_id
 from triomq.protocol.record import BatchUnit, decode_record, encode_batch_units
@@ -65,3 +66,27 @@ async def test_others_are_served_while_a_long_batch_is_stored(tmp_path: Path) ->
             for _ in range(3):
                 await send("U", b"calm")
         assert ends == ["U", "U", "U", "T"]
+
+
+async def test_few_long_batches_are_stored_at_a_time(tmp_path: Path) -> None:
+    """What one takes beyond its request until it is answered is not counted, so the number must be bounded."""
+    async with whole_broker(tmp_path, maxMessageSize="4194304") as broker:
+        topics = [f"T{number}" for number in range(3 * LONG_BATCHES_AT_A_TIME)]
+        for topic in topics:
+            await broker.create_topic(topic, 1)
+        reading = broker.controller.serving.store.reading
+        answered: set[str] = set()
+        most = 0
+
+        async def send(topic: str) -> None:
+            assert (await broker.send(topic, batch(2000), batch="true")).code == 0
+            answered.add(topic)
+
+        async with trio.open_nursery() as clients:
+            for topic in topics:
+                clients.start_soon(send, topic)
+            while len(answered) < len(topics):
+                await trio.lowlevel.checkpoint()
+                begun = [topic for topic in topics if reading.max_offset(topic, 0) > 0]
+                most = max(most, len([topic for topic in begun if reading.max_offset(topic, 0) < 2000]))
+        assert 1 < most <= LONG_BATCHES_AT_A_TIME
