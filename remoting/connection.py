@@ -261,6 +261,15 @@ class Connection:
             self._share.keep(count)
         return self._memory.is_tight
 
+    def task_began(self, size_bytes: int) -> None:
+        """Count a request of this size as held until the task that handles it has ended (`task_ended`)."""
+        self.hold(size_bytes)
+        self._memory.task_began(self.remote.ip, size_bytes)
+
+    def task_ended(self, size_bytes: int) -> None:
+        self.hold(-size_bytes)
+        self._memory.task_ended(self.remote.ip, size_bytes)
+
     def may_read(self) -> None:
         """Continue to read (called by `_share`)."""
         self._resume_reading(_NO_MEMORY)

@@ -1,10 +1,10 @@
 """The memory that the peers of one server can make it hold (maxRequestBytes), and who waits or leaves when it is used.
 
 Tables take what they take of it, up to half (table_memory.py). Of the rest one half is for frames that are longer than
-a read or two. Such a frame needs a grant for the size that it announces,
-before its rest is read. While it waits, its socket is not read, and TCP slows its sender. The addresses get grants in
-turn, and one that has none gets one even when the half is used up, as far as `OVERDRAFT_BYTES` goes. A frame that
-arrives too slowly while others wait costs its connection.
+a read or two, and for requests that run as tasks, which such frames become. A long frame needs a grant for the size
+that it announces, before its rest is read. While it waits, its socket is not read, and TCP slows its sender. The
+addresses get grants in turn, and one that has neither frame nor task gets one even when the half is used up, as far as
+`OVERDRAFT_BYTES` goes. A frame that arrives too slowly while others wait costs its connection.
 
 The other half is for everything else that peers leave: the beginnings of other frames, requests that wait for a later
 turn or run as tasks, responses not taken, parked pulls. The `Share` of each connection reports it. Beyond it memory is
@@ -128,7 +128,7 @@ class Share:
         self._note()
 
     def leave(self) -> None:
-        """The connection is closed; it holds nothing any more."""
+        """The connection is closed; it holds nothing any more, but for requests that still run as tasks."""
         if not self._has_left:
             self._budget.left(self)
             self._has_left = True
@@ -143,17 +143,18 @@ class Share:
 
 class MemoryBudget:
     """See the module's docstring. `run` must run while peers are served. `granted_bytes` are the announced sizes of the
-    frames that have a grant, `held_bytes` everything else."""
+    frames that have a grant, `held_bytes` everything else, of which `task_bytes` are the requests that run as tasks."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.tables = TableMemory(limit_bytes // 2)
         self.held_bytes = 0
         self.granted_bytes = 0
+        self.task_bytes = 0
         self.is_tight = False
         self._held: dict[Share, int] = {}
         self._granted: dict[Share, tuple[int, float]] = {}
-        self._frames_of: dict[str, int] = {}
+        self._used_by: dict[str, int] = {}  # address -> number of its frames with a grant and of its tasks
         self._waiting: dict[str, deque[tuple[Share, int]]] = {}
         self._tight_since: float | None = None
         self._pressed = trio.Event()
@@ -199,11 +200,24 @@ class MemoryBudget:
         if granted is None:
             return
         self.granted_bytes -= granted[0]
-        address = holder.owner.remote.ip
-        self._frames_of[address] -= 1
-        if not self._frames_of[address]:
-            del self._frames_of[address]
+        self._one_less(holder.owner.remote.ip)
         self._serve()
+
+    def task_began(self, address: str, size_bytes: int) -> None:
+        """Count a request of this size, which runs as a task. It must be counted until it ends, whatever becomes of its
+        connection: `task_ended`."""
+        self.task_bytes += size_bytes
+        self._used_by[address] = self._used_by.get(address, 0) + 1
+
+    def task_ended(self, address: str, size_bytes: int) -> None:
+        self.task_bytes -= size_bytes
+        self._one_less(address)
+        self._serve()
+
+    def _one_less(self, address: str) -> None:
+        self._used_by[address] -= 1
+        if not self._used_by[address]:
+            del self._used_by[address]
 
     def left(self, holder: Share) -> None:
         """Forget a connection that was closed."""
@@ -219,17 +233,17 @@ class MemoryBudget:
         self.finished(holder)
 
     def _fits(self, address: str, frame_bytes: int) -> bool:
-        after = self.granted_bytes + frame_bytes
+        after = self.granted_bytes + self.task_bytes + frame_bytes
         half = self.half_bytes
-        if after <= half or not self._granted:
+        if after <= half or not self._used_by:
             return True
-        return address not in self._frames_of and after <= half + OVERDRAFT_BYTES
+        return address not in self._used_by and after <= half + OVERDRAFT_BYTES
 
     def _grant(self, holder: Share, frame_bytes: int) -> None:
         self._granted[holder] = (frame_bytes, trio.current_time())
         self.granted_bytes += frame_bytes
         address = holder.owner.remote.ip
-        self._frames_of[address] = self._frames_of.get(address, 0) + 1
+        self._used_by[address] = self._used_by.get(address, 0) + 1
         holder.granted()
 
     def _serve(self) -> None:

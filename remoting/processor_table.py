@@ -160,7 +160,7 @@ class ProcessorTable:
         if pool is not None:
             pool.entered(token)
         held_bytes = request.held_bytes
-        connection.hold(held_bytes)
+        connection.task_began(held_bytes)
         connection.start_soon(self._finish, connection, request, result, pool, token, held_bytes)
 
     async def _finish(
@@ -180,7 +180,7 @@ class ProcessorTable:
         finally:
             if pool is not None:
                 since = pool.left(token)
-            connection.hold(-held_bytes)
+            connection.task_ended(held_bytes)
         if response is not None:
             if response.code:
                 self._count(request, response)

@@ -54,6 +54,12 @@ class FakeConnection(Connection):
         self.held_bytes += count
         return self.is_memory_tight
 
+    def task_began(self, size_bytes: int) -> None:
+        self.hold(size_bytes)
+
+    def task_ended(self, size_bytes: int) -> None:
+        self.hold(-size_bytes)
+
     def must_wait(self) -> bool:
         return self.is_full
 

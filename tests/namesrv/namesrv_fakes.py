@@ -58,6 +58,12 @@ class FakeConnection(Connection):
     def hold(self, count: int) -> bool:
         return False
 
+    def task_began(self, size_bytes: int) -> None:
+        self.hold(size_bytes)
+
+    def task_ended(self, size_bytes: int) -> None:
+        self.hold(-size_bytes)
+
     def close(self, reason: str) -> None:
         self.is_open = False
         self.close_reason = reason

@@ -123,6 +123,26 @@ async def test_addresses_get_their_grants_in_turn(budget: MemoryBudget, autojump
     assert [peer.remote.ip[-1] for peer in order] == ["1", "2", "1", "2", "1"]
 
 
+async def test_what_runs_as_a_task_takes_the_place_of_frames_until_it_has_ended(
+    budget: MemoryBudget, autojump_clock: MockClock
+) -> None:
+    for _ in range(3):
+        budget.task_began("10.0.0.1", 16 * MIB)
+    sender, stranger = Peer(budget), Peer(budget, "10.0.0.2")
+    assert not sender.begins(4 * MIB)
+    assert stranger.begins(4 * MIB), "an address that uses nothing gets one from the overdraft"
+    stranger.ends()
+    assert sender.reads_on == 0
+    budget.task_ended("10.0.0.1", 16 * MIB)
+    assert sender.reads_on == 1
+    sender.ends()
+    for _ in range(2):
+        budget.task_ended("10.0.0.1", 16 * MIB)
+    assert (budget.granted_bytes, budget.task_bytes) == (0, 0)
+    budget.task_began("10.0.0.1", OVERDRAFT_BYTES + 51 * MIB)
+    assert not stranger.begins(4 * MIB)
+
+
 async def test_an_address_without_a_grant_gets_one_beyond_the_half_within_the_overdraft(
     budget: MemoryBudget, autojump_clock: MockClock
 ) -> None:
@@ -259,7 +279,7 @@ def test_the_sums_are_those_of_the_shares(steps: list[tuple[int, str, int]]) -> 
             assert budget.granted_bytes == sum(granted for granted, _ in budget._granted.values())
         for peer in peers:
             peer.share.leave()
-        assert (budget.held_bytes, budget.granted_bytes, budget._waiting, budget._frames_of) == (0, 0, {}, {})
+        assert (budget.held_bytes, budget.granted_bytes, budget._waiting, budget._used_by) == (0, 0, {}, {})
 
     trio.run(run)
 
@@ -386,6 +406,40 @@ async def test_what_a_connection_holds_counts_and_is_given_back(
     link.connection.close("enough")
     link.connection.hold(-77)
     assert bench.memory.held_bytes == 0
+
+
+async def test_long_requests_that_run_as_tasks_hold_no_more_than_half_of_the_budget(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """However many a peer sends at once; they are handled as those before them end, also if their peer has gone."""
+    bench = Bench(nursery, 16 * MIB)
+    first, second = bench.connect(), bench.connect()
+    most_bytes = 0
+    ended = []
+
+    async def slow(_: Connection, request: RemotingCommand) -> RemotingCommand:
+        nonlocal most_bytes
+        most_bytes = max(most_bytes, bench.memory.task_bytes)
+        await trio.sleep(1)
+        ended.append(len(request.body))
+        return new_response(request)
+
+    bench.table.register(2, slow)
+    frame = encode_frame(new_request(2, body=bytes(MIB)))
+    unread = {first: frame * 20, second: frame * 20}
+    with trio.fail_after(60):
+        while any(unread.values()):
+            for link in unread:
+                while link.is_read and unread[link]:
+                    bench.read(link, unread[link][: 64 * 1024])
+                    unread[link] = unread[link][64 * 1024 :]
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(0.5)
+        first.connection.close("enough")
+        await trio.sleep(5)
+    assert 6 * MIB < most_bytes <= 9 * MIB
+    assert len(ended) >= 30
+    assert (bench.memory.task_bytes, bench.memory.held_bytes, bench.memory.granted_bytes) == (0, 0, 0)
 
 
 async def test_the_requests_of_tasks_count(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
