@@ -59,7 +59,7 @@ class Registration:
         *,
         address: str,
         ha_address: str,
-        address_server: AddressServer | None = None,
+        address_server: AddressServer,
         on_master: MasterFound | None = None,
     ) -> None:
         self.on_master = on_master
@@ -67,7 +67,7 @@ class Registration:
         self._topics = topics
         self._client = client
         self._requests = RegistrationRequests(configuration, topics, address, ha_address)
-        self._address_server = address_server or AddressServer.from_properties(configuration.properties)
+        self._address_server = address_server
         self._fetched: list[str] = []
         self._known_links: dict[str, NameServerLink] = {}
         self._nursery: trio.Nursery | None = None

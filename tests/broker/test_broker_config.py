@@ -82,6 +82,19 @@ def test_bind_and_change() -> None:
         changed(settings, {"brokerName": "b-b"})
 
 
+@pytest.mark.parametrize(
+    ("key", "lowest", "highest"), [("expectConsumerNumUseFilter", 1, 100_000), ("maxErrorRateOfBloomFilter", 1, 99)]
+)
+def test_a_setting_of_the_bloom_filter_may_be_anything_from_its_lowest_to_its_highest_value(
+    key: str, lowest: int, highest: int
+) -> None:
+    for value in (lowest, highest):
+        assert to_text(changed(BrokerSettings(), {key: str(value)}))[key] == str(value)
+    for value in (lowest - 1, highest + 1):
+        with pytest.raises(SettingError, match=key):
+            changed(BrokerSettings(), {key: str(value)})
+
+
 @pytest.mark.parametrize(("text", "period_ms"), [("1", 10_000), ("30000", 30_000), ("99999999", 60_000)])
 def test_registration_period_is_limited(text: str, period_ms: int) -> None:
     settings, _ = bind(BrokerSettings, {"registerNameServerPeriod": text}, source="t")

@@ -104,6 +104,7 @@ class Surroundings:
             cast(RemotingClient, self.client),
             address="10.0.0.1:10911",
             ha_address="10.0.0.2:10912",
+            address_server=AddressServer.from_properties({}),
             on_master=lambda address, ha_address: self.masters.append((address, ha_address)),
         )
         self.topics.on_change = self.registration.topic_changed
@@ -614,7 +615,14 @@ def registration_of(client: RemotingClient, nameservers: str, **keys: str) -> tu
     topics = TopicTable(
         now_ms=FakeClock(), built_in=built_in_topics(cluster="C", broker_name="b-a", default_queue_count=8)
     )
-    registration = Registration(configuration, topics, client, address="10.0.0.1:10911", ha_address="10.0.0.1:10912")
+    registration = Registration(
+        configuration,
+        topics,
+        client,
+        address="10.0.0.1:10911",
+        ha_address="10.0.0.1:10912",
+        address_server=AddressServer.from_properties({}),
+    )
     topics.on_change = registration.topic_changed
     topics.on_created_by_use = registration.register_soon
     return registration, topics

@@ -51,6 +51,7 @@ def test_every_recorded_case_compiles_and_evaluates_as_in_rocketmq(cases: list[d
         ("a BETWEEN 5 AND 'x'", "not an integer"),
         ("(" * 500 + "a = 1" + ")" * 500, "nested more than"),
         ("NOT " * 500 + "a", "nested more than"),
+        ("(a) OR " * MAX_DEPTH + "(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH, "nested more than"),
         ("a = 1" + " = TRUE" * (MAX_CHAINED + 1), "stand behind others"),
         ("a" + " IS NULL" * (MAX_CHAINED + 2), "stand behind others"),
         ("(a = TRUE = TRUE) = TRUE OR " * (MAX_CHAINED + 1) + "b", "stand behind others"),
@@ -61,6 +62,11 @@ def test_refusals_say_where_and_why(text: str, reason: str) -> None:
     with pytest.raises(FilterError) as caught:
         compile_expression(text)
     assert reason in str(caught.value)
+
+
+def test_parentheses_beside_each_other_are_not_nested() -> None:
+    text = "(a = 1) OR " * (2 * MAX_DEPTH) + "(" * (MAX_DEPTH // 4) + "a = 1" + ")" * (MAX_DEPTH // 4)
+    assert compile_expression(text).evaluate({"a": "1"}) is True
 
 
 def test_the_deepest_tree_is_evaluated_wherever_the_stack_is() -> None:

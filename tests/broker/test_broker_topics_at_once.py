@@ -15,6 +15,7 @@ from broker_whole import WholeBroker, send_fields, whole_broker
 from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.nameservers.address_server import AddressServer
 from triomq.broker.nameservers.registration import Registration
 from triomq.broker.tables.topics import TopicTable
 from triomq.namesrv.brokers import BrokerKey
@@ -113,7 +114,12 @@ class Surroundings:
         self.topics = TopicTable(now_ms=FakeClock(), built_in=[TopicConfig(topic_name="Built")])
         self.nameservers = NameServers(*addresses)
         self.registration = Registration(
-            configuration, self.topics, cast(RemotingClient, self.nameservers), address="b:1", ha_address="b:2"
+            configuration,
+            self.topics,
+            cast(RemotingClient, self.nameservers),
+            address="b:1",
+            ha_address="b:2",
+            address_server=AddressServer.from_properties({}),
         )
         self.topics.on_change = self.registration.topic_changed
         self.topics.on_created_by_use = self.registration.register_soon

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from triomq.client.core import requests
-from triomq.client.core.errors import BrokerRefused
+from triomq.client.core.errors import BrokerRefused, NameServersUnreachable
 from triomq.client.core.name_server_list import NameServerList
 from triomq.client.core.outgoing import Outgoing
 from triomq.client.core.results import PullStatus, SendStatus
@@ -182,3 +182,23 @@ def test_the_core_needs_no_event_loop() -> None:
     program = f"import sys, {', '.join(names)}\nprint(sorted({{'trio', 'asyncio'}} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert printed.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (29, "INVALID_PARAMETER"),
+        (213, "BROADCAST_CONSUMPTION"),
+        (501, "NOT_LEADER_FOR_QUEUE"),
+        (604, "ILLEGAL_OPERATION"),
+    ],
+)
+def test_a_refusal_by_a_broker_of_rocketmq_5_has_the_name_of_its_code(code: int, name: str) -> None:
+    assert str(BrokerRefused(code, "because")).startswith(f"the request was refused: {name} ({code}): because")
+
+
+def test_name_servers_that_do_not_respond_are_listed_with_what_happened_at_each() -> None:
+    asked = {"10.0.0.1:9876": "refused", "10.0.0.2:9876": "silent"}
+    error = NameServersUnreachable(asked)
+    assert error.asked == asked
+    assert "10.0.0.1:9876: refused; 10.0.0.2:9876: silent" in str(error)

@@ -111,6 +111,8 @@ AREAS = {
             "tests/replication/test_replication_tables.py",
             "tests/replication/test_replication_waiting.py",
             "tests/replication/test_replication_following.py",
+            "tests/replication/test_replication_overlap.py",
+            "tests/replication/test_replication_queue_ends.py",
         ),
     ),
     "quotas": Area(("broker/quotas/*.py",), ("tests/broker/test_broker_quota*.py",)),

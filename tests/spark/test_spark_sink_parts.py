@@ -182,6 +182,8 @@ def test_a_lost_response_is_looked_for_behind_what_is_accounted_for(monkeypatch:
     queues = FakeQueues(HERE)
     queues.store(HERE, "old")
     found = stored_rows(queues, None, monkeypatch)
+    assert found.of_lost_response([HERE]) == {}, "what was there before the task is accounted for"
+    found = stored_rows(queues, None, monkeypatch)
     queues.store(HERE, "a")
     found.confirm(HERE, 2)
     queues.store(HERE, "b")

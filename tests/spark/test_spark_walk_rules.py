@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,19 +13,23 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import EqualTo
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 from stored_records import encoded
+from test_spark_data_loss import FakeCluster
 
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.record import MESSAGE_MAGIC_BYTES
 from triomq.spark.jobs import lag
 from triomq.spark.jobs.pieces_source import ROWS_PER_BATCH, PiecesReader
+from triomq.spark.jobs.session import JobFailed, check_folder
 from triomq.spark.jobs.store_tables import StoreFacts
-from triomq.spark.jobs.store_walk import SegmentWalk, index_entries
-from triomq.spark.options import store_options
+from triomq.spark.jobs.store_walk import Finding, SegmentWalk, index_entries
+from triomq.spark.options import source_options, store_options
+from triomq.spark.reading import Plan
+from triomq.spark.source import StreamReader
 from triomq.spark.store_files import Segment
-from triomq.spark.store_source import PushingStoreReader, _map_at
+from triomq.spark.store_source import PushingStoreReader, StoreReader, _map_at
 from triomq.store.delay import DelayLevels
 from triomq.store.queues.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
@@ -92,6 +97,33 @@ def test_an_index_file_that_is_full_is_read_to_its_end_and_no_further(tmp_path: 
     assert [entry.is_reachable for entry in index_entries(path, SLOTS, [])] == [False] * (LIMIT - 1)
 
 
+@pytest.mark.parametrize(("slot_count", "slots"), [(None, 2), (2, 2), (7, 7)])
+def test_an_index_has_the_slots_that_are_given_or_one_for_four_entries(
+    tmp_path: Path, slot_count: int | None, slots: int
+) -> None:
+    path = tmp_path / "0"
+    data = struct.pack(">qqqqii", 0, 9000, 0, 999, 1, 2) + struct.pack(f">{slots}i", 1, *[0] * (slots - 1))
+    data += bytes(ENTRY_BYTES) + struct.pack(">iqii", slots, 10, 0, 0)
+    path.write_bytes(data.ljust(HEADER_BYTES + slots * SLOT_BYTES + LIMIT * ENTRY_BYTES, b"\0"))
+    findings: list[Finding] = []
+    entries = list(index_entries(str(path), slot_count, findings))
+    assert findings == []
+    assert [(entry.key_hash, entry.physical_offset, entry.is_reachable) for entry in entries] == [(slots, 10, True)]
+
+
+def test_a_size_of_0_that_is_no_blank_does_not_end_the_walk_of_a_segment(tmp_path: Path) -> None:
+    data = encoded(b"T", b"one")
+    second_at = len(data) + 9
+    data += bytes(8) + b"\xff"
+    encoded(b"T", b"two", physical_offset=second_at, tail=data)
+    path = tmp_path / "0"
+    path.write_bytes(data)
+    walk = SegmentWalk(Segment(str(path), 0, len(data)), DelayLevels("1s"), is_last=False)
+    assert [record.physical_offset for record in walk.records()] == [0, second_at]
+    assert [finding.kind for finding in walk.findings] == ["no record"]
+    assert not walk.has_blank
+
+
 def test_every_entry_of_a_real_index_is_reachable(unpacked: Callable[[str], Path]) -> None:
     facts = StoreFacts.of(str(unpacked("1a_clean")))
     entries = [entry for path in facts.index_files for entry in index_entries(path, facts.hash_slots, [])]
@@ -108,6 +140,58 @@ def test_an_offset_is_in_the_segment_that_begins_with_it(tmp_path: Path) -> None
     found = {offset: _map_at(log, offset) for offset in (99, 100, 115, 116, 131, 132)}
     assert [at and at[0].start for at in found.values()] == [None, 100, 100, 116, 116, None]
     assert [at and at[1][0] for at in found.values()] == [None, 0, 0, 1, 1, None]
+
+
+STORE_SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("queueId", IntegerType()),
+        StructField("queueOffset", LongType()),
+        StructField("storeTimestamp", TimestampType()),
+    ]
+)
+
+
+def stored(root: Path, **options: str) -> list[tuple[Any, ...]]:
+    """Return the rows of STORE_SCHEMA that a read with these options returns."""
+    reader = StoreReader(store_options({"path": str(root), **options}), STORE_SCHEMA)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    return sorted(rows)
+
+
+def test_a_read_of_topics_returns_their_records_whichever_way_the_store_is_split(
+    unpacked: Callable[[str], Path],
+) -> None:
+    everything = stored(unpacked("1a_clean"))
+    topic = everything[0][0]
+    wanted = [row for row in everything if row[0] == topic]
+    assert 0 < len(wanted) < len(everything)
+    assert stored(unpacked("1a_clean"), subscribe=topic) == wanted
+    assert stored(unpacked("1a_clean"), subscribe=topic, split="queue") == wanted
+
+
+@pytest.mark.parametrize(("name", "fails"), [("1e_retention", "true"), ("c12_middle_commitlog_file_missing", "false")])
+def test_an_entry_of_a_queue_whose_record_is_not_there_is_passed_over(
+    unpacked: Callable[[str], Path], name: str, fails: str
+) -> None:
+    root = unpacked(name)
+    everything = stored(root, failOnDataLoss="false")
+    found = stored(root, split="queue", failOnDataLoss=fails)
+    assert found
+    assert set(found) <= set(everything)
+
+
+@pytest.mark.parametrize("split", ["segment", "queue"])
+def test_a_read_between_two_times_returns_what_was_stored_then(unpacked: Callable[[str], Path], split: str) -> None:
+    root = unpacked("1a_clean")
+    everything = stored(root, split=split)
+    times = sorted({row[3] for row in everything})
+    begin, end = times[len(times) // 3], times[len(times) * 2 // 3]
+    bounds = [str(round(time.timestamp() * 1000)) for time in (begin, end)]
+    wanted = [row for row in everything if begin <= row[3] < end]
+    assert 0 < len(wanted) < len(everything)
+    assert stored(root, split=split, startingTimestamp=bounds[0], endingTimestamp=bounds[1]) == wanted
 
 
 def test_conditions_that_a_store_takes_bound_what_it_reads_and_the_others_stay_with_spark(tmp_path: Path) -> None:
@@ -168,3 +252,82 @@ def test_a_sample_has_a_row_for_each_queue_with_what_the_group_has_left(
         (1000, "G", "T", "b", 2, 0, 0),
     ]
     assert asked == [(0, 4)], "of a queue without lag no message is read"
+
+
+def lag_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    lag.add_arguments(parser)
+    arguments = parser.parse_args(["-n", "h:1", "--samples", "1"])
+    arguments.quiet = True
+    return arguments
+
+
+class Unlagging(Lagging):
+    """The same broker as a context, without offsets."""
+
+    def __init__(self, options: object) -> None:
+        pass
+
+    def __enter__(self) -> Unlagging:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def call(self, address: str, call: Any) -> Any:
+        return {"offsetTable": {}}
+
+
+def test_lag_without_any_offsets_says_so_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lag, "Cluster", Unlagging)
+    assert lag.run(lag_arguments()) == 1
+    assert capsys.readouterr().out == "no group has offsets\n"
+
+
+def test_the_plot_of_the_delay_shows_the_slowest_queue_of_each_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[dict[str, list[tuple[float, float]]]] = []
+
+    def lines(series: dict[str, list[tuple[float, float]]], unit: str) -> str:
+        drawn.append(series)
+        return ""
+
+    monkeypatch.setattr(lag.report, "lines", lines)
+    rows = [(1000, "G", "T", "b", 0, 6, 5), (1000, "G", "T", "b", 1, 1, 70), (2000, "G", "T", "b", 0, 2, 3)]
+    lag.as_html(rows, lag.summarize(rows, 60))
+    assert drawn == [{"G": [(1.0, 7), (2.0, 2)]}, {"G": [(1.0, 70), (2.0, 3)]}]
+
+
+@pytest.mark.parametrize(
+    ("commits", "stored_offsets"), [("true", {("G", MessageQueue("T", "b", 0)): 7}), ("false", {})]
+)
+def test_a_stream_stores_the_offsets_of_its_group_when_it_is_to_commit_them(
+    commits: str, stored_offsets: dict[tuple[str, MessageQueue], int]
+) -> None:
+    noted: dict[tuple[str, MessageQueue], int] = {}
+
+    class Noting(FakeCluster):
+        def store_group_offsets(self, group: str, offsets: dict[MessageQueue, int]) -> None:
+            noted.update({(group, queue): offset for queue, offset in offsets.items()})
+
+    options = {"nameServer": "h:1", "subscribe": "T", "consumerGroup": "G", "commitOffsets": commits}
+    stream = StreamReader(source_options(options, streaming=True), STORE_SCHEMA)
+    stream._plan = Plan(stream.options, Noting(0, 10))  # type: ignore[arg-type]
+    stream.commit({"T": {"b": {"0": 7}}})
+    assert noted == stored_offsets
+
+
+def test_a_folder_that_is_a_file_is_refused_before_a_jvm_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "HADOOP_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "file"
+    file.write_text("")
+    here = argparse.Namespace(master=None, conf=[], option=[])
+    for path in (str(file), f"file:{file}", f"file://{file}", str(file / "below")):
+        with pytest.raises(JobFailed, match="is not a directory"):
+            check_folder(here, path, "--to")
+    check_folder(here, f"s3://{file}", "--to")
+    check_folder(here, str(tmp_path / "new"), "--to")
