@@ -47,6 +47,8 @@ MOST_TOPICS_BYTES: Final = 4 * 1024 * 1024
 """Of the topics of one master; decoding blocks the event loop."""
 MOST_TEXT: Final = 200
 """Characters of a reason, and of a value that another daemon sends."""
+_DLEDGER_GROUP: Final = "dledgerGroup"
+"""The key of the runtime table (triomq.dledger.status)."""
 _HOST_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:")
 
 
@@ -103,6 +105,8 @@ class Seen:
     brokers_left_out: int = 0
     alarms: list[Finding] = field(default_factory=list)
     alarms_left_out: int = 0
+    dledger_groups: dict[str, str] = field(default_factory=dict)
+    """By broker name; only brokers of TrioMQ say it."""
 
 
 Queues = dict[str, tuple[int, int]]
@@ -196,6 +200,8 @@ class Others:
             try:
                 table = KVTable.decode(response.body).table
                 _fill(peer, table)
+                if table.get(_DLEDGER_GROUP):
+                    seen.dledger_groups[peer.name] = _cut(table[_DLEDGER_GROUP])
                 seen.alarms += findings_of(peer.name, peer.address, table, self._now_ms())
             except BodyError as error:
                 peer.why = _cut(str(error))
@@ -325,7 +331,21 @@ def _alarms(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
         if one.behind_bytes is not None and one.behind_bytes > findings.BEHIND_BYTES:
             yield findings.slave_behind(one.name, one.broker_id, one.behind_bytes, one.address, masters[one.name])
     yield from findings.versions_differ(versions)
+    yield from _alarms_of_names(seen)
     yield from _alarms_of_topics(seen, topics)
+
+
+def _alarms_of_names(seen: Seen) -> Iterator[Finding]:
+    """Yield what is wrong with the brokers of one name together."""
+    by_name: dict[str, dict[int, Broker]] = {}
+    for one in seen.brokers:
+        by_name.setdefault(one.name, {})[one.broker_id] = one
+    for name, brokers in by_name.items():
+        group = seen.dledger_groups.get(name, "")
+        if 0 not in brokers:
+            yield findings.no_master(name, group)
+        elif len(brokers) == 1 and not group and brokers[0].role == "SYNC_MASTER":
+            yield findings.no_slave(name, brokers[0].address)
 
 
 def _alarms_of_topics(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
@@ -337,6 +357,8 @@ def _alarms_of_topics(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Find
             counts.setdefault(topic, {})[name] = queues
     for topic, found in sorted(counts.items()):
         yield from findings.queue_counts(topic, found, masters[next(iter(found))].cluster, clusters)
+        for name, (read, write) in found.items():
+            yield from findings.unread_queues(topic, name, read, write, masters[name].cluster)
 
 
 def _urgency(finding: Finding) -> tuple[bool, str, str]:

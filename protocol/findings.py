@@ -94,6 +94,39 @@ def broker_unreachable(name: str, address: str) -> Finding:
     )
 
 
+def no_master(name: str, dledger_group: str) -> Finding:
+    """Return the finding of a broker name without a master. `dledger_group`: that of its members, "" of slaves."""
+    if dledger_group:
+        return Finding(
+            CRITICAL,
+            "dledger-no-leader",
+            name,
+            f"no broker of the group {dledger_group} is its master",
+            "its topics can be read but not written",
+            f"start the members that are away; mqadmin dledger members {dledger_group} shows what the others know",
+        )
+    return Finding(
+        CRITICAL,
+        "no-master",
+        name,
+        f"broker {name} has slaves but no master",
+        "its topics can be read but not written",
+        f"start the master of {name}, brokerId=0",
+    )
+
+
+def no_slave(name: str, address: str) -> Finding:
+    """Return the finding of a SYNC_MASTER, with its address, that is alone."""
+    return Finding(
+        CRITICAL,
+        "no-slave",
+        name,
+        f"broker {name} is a SYNC_MASTER without a slave",
+        "producers get SLAVE_NOT_AVAILABLE for every message",
+        f"start a slave of {name}, or mqadmin updateBrokerConfig -b {address} -k brokerRole -v ASYNC_MASTER",
+    )
+
+
 def name_server_down(address: str) -> Finding:
     """Return the finding of a NameServer that does not respond."""
     return Finding(

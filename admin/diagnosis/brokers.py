@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from triomq.admin.cluster_view import attempt, broker_table, now_ms
-from triomq.admin.diagnosis import CRITICAL, Finding
+from triomq.admin.diagnosis import Finding
 from triomq.admin.diagnosis.dledger import examine_members, is_group
-from triomq.protocol.findings import BEHIND_BYTES, broker_unreachable, slave_behind, versions_differ
+from triomq.protocol.findings import (
+    BEHIND_BYTES,
+    broker_unreachable,
+    no_master,
+    no_slave,
+    slave_behind,
+    versions_differ,
+)
 from triomq.protocol.runtime_findings import findings_of, number
 
 TYPE_CHECKING = False
@@ -38,23 +45,9 @@ def examine_brokers(run: Run) -> Iterator[Finding]:
 def _pair(run: Run, name: str, addresses: dict[int, str], tables: dict[int, dict[str, str]]) -> Iterator[Finding]:
     """Examine a master and its slaves."""
     if 0 not in addresses:
-        yield Finding(
-            CRITICAL,
-            "no-master",
-            name,
-            f"broker {name} has slaves but no master",
-            "its topics can be read but not written",
-            f"start the master of {name}, brokerId=0",
-        )
+        yield no_master(name, "")
     elif 0 in tables and len(addresses) == 1 and _role(run, addresses[0]) == "SYNC_MASTER":
-        yield Finding(
-            CRITICAL,
-            "no-slave",
-            name,
-            f"broker {name} is a SYNC_MASTER without a slave",
-            "producers get SLAVE_NOT_AVAILABLE for every message",
-            f"start a slave of {name}, or mqadmin updateBrokerConfig -b {addresses[0]} -k brokerRole -v ASYNC_MASTER",
-        )
+        yield no_slave(name, addresses[0])
 
 
 def _behind(name: str, addresses: dict[int, str], tables: dict[int, dict[str, str]]) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
 from triomq.dledger import status
+from triomq.protocol.findings import no_master
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,14 +28,7 @@ def examine_members(name: str, addresses: Mapping[int, str], tables: Tables) -> 
     if missing > 0:
         yield _missing(group, members, missing, is_known=len(infos) == len(tables))
     if 0 not in tables:
-        yield Finding(
-            CRITICAL,
-            "dledger-no-leader",
-            name,
-            f"no broker of the group {group} is its master",
-            "its topics can be read but not written",
-            f"start the members that are away; mqadmin dledger members {group} shows what the others know",
-        )
+        yield no_master(name, group)
     if len({info.get(status.PEERS) for info in infos.values()}) > 1:
         yield Finding(
             WARNING,

@@ -77,7 +77,7 @@ def others(cluster: Cluster, name_servers: list[str]) -> Others:
     return Others(lambda: nullcontext(cluster), lambda: name_servers, None, None, lambda: NOW_MS)
 
 
-CONFIG = b"dashboardPort=8082\ndashboardAddress=10.0.0.1\nbrokerRole=SYNC_MASTER\n"
+CONFIG = b"dashboardPort=8082\ndashboardAddress=10.0.0.1\nbrokerRole=ASYNC_MASTER\n"
 
 
 async def test_brokers_are_asked_at_once_and_those_that_are_silent_have_a_reason(
@@ -97,7 +97,7 @@ async def test_brokers_are_asked_at_once_and_those_that_are_silent_have_a_reason
     assert trio.current_time() - began == pytest.approx(2 * ASK_SECONDS), "NameServers at once, then brokers at once"
     brokers = {(one.name, one.broker_id): one for one in them.seen.brokers}
     assert brokers["a", 0] == Broker(
-        "10.0.0.1:1", "", "http://10.0.0.1:8082/", "", "a", "c", 0, "SYNC_MASTER", "V4_9_7", "", 2.5, None, 0.25, 5e7
+        "10.0.0.1:1", "", "http://10.0.0.1:8082/", "", "a", "c", 0, "ASYNC_MASTER", "V4_9_7", "", 2.5, None, 0.25, 5e7
     )
     slave = brokers["a", 1]
     assert (slave.behind_bytes, slave.stored_per_second, slave.dashboard) == (49_999_000, None, "")
@@ -153,6 +153,26 @@ async def test_what_brokers_do_not_agree_on_is_an_alarm_in_the_words_of_doctor(
     await trio.sleep(TOPICS_KEPT_SECONDS)
     await them.look()
     assert cluster.asked.count(("a:1", 21)) == 1
+
+
+async def test_brokers_without_a_master_or_a_slave_are_alarms(autojump_clock: trio.testing.MockClock) -> None:
+    broker = {28: runtime(1), 26: CONFIG}
+    cluster = Cluster(
+        {
+            "ns:1": {106: info(slave_1="a:1", alone_0="b:1", group_1="c:1", fine_0="d:1"), 318: b""},
+            "a:1": broker,
+            "b:1": {**broker, 26: b"brokerRole=SYNC_MASTER\n"},
+            "c:1": {**broker, 28: runtime(1, dledgerGroup="G")},
+            "d:1": broker,
+        }
+    )
+    them = others(cluster, ["ns:1"])
+    await them.look()
+    assert [(one.code, one.subject) for one in them.seen.alarms] == [
+        ("no-slave", "alone"),
+        ("dledger-no-leader", "group"),
+        ("no-master", "slave"),
+    ]
 
 
 async def test_alarms_are_bounded_and_urgent_ones_come_first(autojump_clock: trio.testing.MockClock) -> None:
@@ -295,5 +315,5 @@ async def test_a_name_server_shows_what_its_brokers_say(autojump_clock: trio.tes
     with pytest.raises(StopIteration) as ended:
         next(steps)
     data = ended.value.value
-    assert [(one.name, one.role) for one in data["brokers"]] == [("a", "SYNC_MASTER")]
+    assert [(one.name, one.role) for one in data["brokers"]] == [("a", "ASYNC_MASTER")]
     assert cluster.asked == [("b:1", 28), ("b:1", 26)]
