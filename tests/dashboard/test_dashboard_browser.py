@@ -29,6 +29,7 @@ from browsed import (
     shown_name_server,
     trading,
 )
+from free_ports import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -55,7 +56,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory, name_server: tuple[str, str
     """Start a broker with messages of every kind, many topics and groups, and a group at work."""
     folder = tmp_path_factory.mktemp("dashboard")
     large_tables(folder)
-    with shown(folder, name_server[0]) as found, trading(found.cluster.name_server):
+    # One NameServer is away, which is an alarm of the cluster.
+    with shown(folder, f"{name_server[0]};127.0.0.1:{free_port()}") as found, trading(found.cluster.name_server):
         yield found
 
 
@@ -164,6 +166,10 @@ def test_every_page_opens_without_a_fault_and_fits(
     page.locator("tbody .id a").first.click()
     page.get_by_role("heading", name="Properties").wait_for()
     assert examined(watched, tmp_path, "message") == []
+    page.goto(broker.origin)
+    alarms = page.get_by_role("list", name="Alarms of the cluster")
+    assert "does not respond" in alarms.inner_text(), "somebody has looked at the cluster"
+    assert examined(watched, tmp_path, "alarms") == []
     page.context.clear_cookies()
     assert faults_of_pages(watched, tmp_path, broker.origin, ["/login"]) == {}
 
