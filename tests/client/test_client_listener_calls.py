@@ -28,11 +28,15 @@ OPTIONS: dict[str, Any] = {
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
 
 
+def with_messages(monkeypatch: pytest.MonkeyPatch, count: int) -> FakeCluster:
+    made = FakeCluster.installed(monkeypatch, "T")
+    made.brokers["a"].store("T", 0, *[b"%d" % number for number in range(count)])
+    return made
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster.installed(monkeypatch, "T")
-    made.brokers["a"].store("T", 0, *[b"%d" % number for number in range(COUNT)])
-    return made
+    return with_messages(monkeypatch, COUNT)
 
 
 def consume_in_asyncio(handle: Callable[[MessageExt], Any], done: asyncio.Event) -> None:
@@ -113,7 +117,8 @@ def test_a_consumer_that_is_left_by_an_error_cancels_the_calls_that_run(cluster:
     assert cluster.brokers["a"].offsets.get(("G", "T", 0)) == 0
 
 
-def test_a_consumer_that_is_left_by_an_error_waits_for_the_threads_that_run(cluster: FakeCluster) -> None:
+def test_a_consumer_that_is_left_by_an_error_waits_for_the_threads_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_messages(monkeypatch, CONCURRENCY)  # a further one would wait for others at the barrier
     meeting, leaving = threading.Barrier(CONCURRENCY + 1), threading.Event()
     ended: list[bytes] = []
 
