@@ -11,7 +11,7 @@ from triomq.client.core.errors import MQClientError
 from triomq.client.core.log import get_logger
 from triomq.client.core.outgoing import SendRules
 from triomq.client.instance.client import Client
-from triomq.client.produce.sender import Sender
+from triomq.client.produce.sender import Attempts, Sender
 from triomq.protocol import dead_letters, system_topics
 from triomq.protocol import property_names as names
 from triomq.protocol.message import Message, MessageExt
@@ -37,7 +37,10 @@ class FailedMessages:
         self._client = client
         self._group = group
         rules = SendRules(max_delay_level=ANY_DELAY_LEVEL)
-        self._sender = Sender(client, system_topics.CLIENT_INNER_PRODUCER_GROUP, rules=rules)
+        # Until a name server knows the retry topic of a new group, messages go by the route of the default topic, which
+        # has more queues than the retry topic: one, unless the group says otherwise.
+        attempts = Attempts(default_topic_queues=1)
+        self._sender = Sender(client, system_topics.CLIENT_INNER_PRODUCER_GROUP, attempts=attempts, rules=rules)
 
     async def deliver_again(
         self, message: MessageExt, broker_name: str, delay_level: int, max_times: int, reason: str | None = None

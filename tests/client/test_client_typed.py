@@ -91,6 +91,20 @@ async def test_wrong_bodies_are_dead_letters_with_a_reason(fakes: FakeCluster, a
     assert counted
 
 
+async def test_letters_of_a_new_group_go_to_the_one_queue_that_its_retry_topic_will_have(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """No name server knows the topic yet, so they go by the route of the default topic, which has more queues."""
+    fakes = FakeCluster.installed(monkeypatch, "T", "TBW102", queues=4)
+    fakes.broker.store("T", 0, b"a", b"b", b"c", b"d")
+    async with consumer(Json(int)) as one:
+        one.listen(collect_into([]))
+        await trio.sleep(2)
+    sent = [request.header(SendMessageRequestHeaderV2) for request in fakes.broker.of(SEND)]
+    assert [(header.topic, header.queue_id) for header in sent] == [("%RETRY%G", 0)] * 4
+    assert not fakes.broker.sent_back
+
+
 async def test_only_the_wrong_messages_of_a_batch_are_dead_letters(
     fakes: FakeCluster, autojump_clock: MockClock
 ) -> None:
