@@ -82,6 +82,14 @@ def test_bind_and_change() -> None:
         changed(settings, {"brokerName": "b-b"})
 
 
+@pytest.mark.parametrize("pool", ["Send", "Pull", "Heartbeat", "Transaction"])
+def test_a_request_may_wait_for_its_pool_for_a_millisecond_and_not_for_none(pool: str) -> None:
+    key = f"waitTimeMillsIn{pool}Queue"
+    assert to_text(changed(BrokerSettings(), {key: "1"}))[key] == "1"
+    with pytest.raises(SettingError, match=key):
+        changed(BrokerSettings(), {key: "0"})
+
+
 @pytest.mark.parametrize(
     ("key", "lowest", "highest"), [("expectConsumerNumUseFilter", 1, 100_000), ("maxErrorRateOfBloomFilter", 1, 99)]
 )

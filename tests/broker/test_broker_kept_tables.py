@@ -250,6 +250,10 @@ def test_group_changes(clock: FakeClock) -> None:
     assert config.retry_max_times == 3
     assert table.delete("G")
     assert not table.delete("G")
+    mine = SubscriptionGroupConfig(group_name="M", retry_max_times=5)
+    wrapper = SubscriptionGroupWrapper(subscription_group_table={"M": mine}, data_version=DataVersion(counter=49))
+    assert table.replace_all(wrapper)
+    assert (list(table.names()), table.get("M")) == (["M"], mine)
     assert table.replace_all(SubscriptionGroupWrapper(data_version=DataVersion(counter=50)))
     assert list(table.names()) == []
 

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, StatusCode
+from stored_records import encoded
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
@@ -33,6 +34,7 @@ from triomq.broker.spans.puts import TracingWriter
 from triomq.broker.spans.recorder import MAX_LINKS, Recorder
 from triomq.daemon.errors import StartError
 from triomq.protocol import properties as property_text
+from triomq.protocol import sys_flag
 from triomq.protocol.record import BatchUnit
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.results import PutStatus
@@ -215,6 +217,16 @@ async def test_what_is_not_sampled_or_broken_makes_no_span(
         it.lab.store.commit()
         assert {(await put.wait()).status, (await without.wait()).status} == {PutStatus.PUT_OK}
     assert it.ended.names == []
+
+
+async def test_a_delivery_has_a_span_whose_body_cannot_be_inflated() -> None:
+    """The broker hands bodies out as they are; what they hold is the consumer's."""
+    ended = Ended()
+    text = property_text.encode({"traceparent": traceparent()})
+    flags = sys_flag.COMPRESSED | sys_flag.COMPRESSION_ZLIB
+    records = bytes(encoded(b"Orders", b"not compressed", text, sys_flag=flags))
+    Recorder(ended.provider, lambda: START_MS, "broker-a").delivered(START_MS * MS, records, "G")
+    assert ended.names == ["deliver Orders"]
 
 
 async def test_a_batch_is_one_span_that_links_to_further_sends(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -324,6 +324,20 @@ def test_put_times_are_those_of_commits(stats: BrokerStats, clock: FakeClock) ->
     assert pace.values()["putMessageDistributeTime"].startswith("[<=0ms]:9 "), "that of the last full minute"
 
 
+@pytest.mark.parametrize("edge_ms", [0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000])
+def test_a_put_that_takes_as_long_as_the_end_of_a_bucket_is_in_it_and_a_longer_one_in_the_next(
+    stats: BrokerStats, clock: FakeClock, edge_ms: int
+) -> None:
+    pace = StoreMetrics(stats, now_ms=clock)
+    for took_ms, count in ((edge_ms, 1), (edge_ms + 1, 2)):
+        stats.stored(count, count)
+        pace.commit_took(float(took_ms))
+    ends = [0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000]
+    at = ends.index(edge_ms)
+    counts = [int(part.rpartition(":")[2]) for part in pace.values()["putMessageDistributeTime"].split()]
+    assert counts == [*[0] * at, 1, 2, *[0] * (len(ends) - at - 1)]
+
+
 def test_all_values_are_like_the_real_brokers(stats: BrokerStats, clock: FakeClock) -> None:
     frame = golden_frames("admin_json", scenario="admin:clusterList_m", answers="GET_BROKER_RUNTIME_INFO")[0]
     real = json.loads(frame["body"])["table"]

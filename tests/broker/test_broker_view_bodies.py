@@ -21,8 +21,11 @@ from triomq.broker.views.bodies import (
     plain_begin,
     shown_body,
 )
+from triomq.broker.views.forms import broker_refusals
+from triomq.dashboard.actions import ActionRefused
 from triomq.protocol import compression, sys_flag
-from triomq.protocol.errors import BodyError
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import BodyError, RequestRefused
 
 PACKED = sys_flag.COMPRESSED | sys_flag.COMPRESSION_ZLIB
 
@@ -154,3 +157,17 @@ def test_a_damaged_packed_body_is_shown_as_it_is_stored() -> None:
     assert shown(zlib.compress(b"[1]"), PACKED)["text"] == "[\n  1\n]"
     with pytest.raises(BodyError, match="unknown compression type"):
         compression.decompress_begin(b"x", 0x400, 10)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (BodyError("damaged ZLIB body"), "damaged ZLIB body"),
+        (RequestRefused(ResponseCode.SYSTEM_ERROR, "too long"), "too long"),
+        (RequestRefused(ResponseCode.SYSTEM_ERROR, ""), "the broker refuses this"),
+    ],
+)
+def test_what_the_broker_would_refuse_an_action_refuses_with_its_words(error: Exception, text: str) -> None:
+    with pytest.raises(ActionRefused) as caught, broker_refusals():
+        raise error
+    assert str(caught.value) == text

@@ -191,6 +191,20 @@ async def test_a_group_has_consumed_what_it_is_past_and_waits_for_the_rest(tmp_p
         assert (await one(broker, id="U0", topic="T"))["groups"][0]["state"] == "dead letter"
 
 
+async def test_a_dead_letter_of_another_group_is_not_that_of_a_group_whose_key_has_the_same_hash(
+    tmp_path: Path,
+) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await filled(broker)
+        for group in ("Aa", "BB"):  # their hashes are equal, and so are those of their keys in the index
+            fields = {"consumerGroup": group, "topic": "T", "queueId": 0, "commitOffset": 1}
+            assert (await broker.ask(15, fields)).code == 0
+            await broker.create_topic(f"%DLQ%{group}", queues=1)
+        await broker.send("%DLQ%BB", b"0", properties="UNIQ_KEY\x01U0")
+        groups = (await one(broker, id="U0", topic="T"))["groups"]
+        assert {each["group"]: each["state"] for each in groups} == {"Aa": "consumed", "BB": "dead letter"}
+
+
 async def test_markup_in_bodies_and_properties_stays_text(tmp_path: Path) -> None:
     async with shown(tmp_path) as here:
         await here.broker.create_topic("T")
