@@ -127,9 +127,10 @@ def name_of(path: str) -> str:
 
 
 def examined(watched: Watched, folder: Path, name: str) -> list[str]:
-    """Return the faults of the page that is open, wide, dark and narrow. Axe, which takes longer than the page, applies
-    all rules once, and in the dark the one that depends on colours."""
+    """Return the faults of the page that is open, wide, dark and narrow, and leave a picture. Axe, which takes longer
+    than the page, applies all rules once, and in the dark the one that depends on colours."""
     page = watched.page
+    picture(page, folder, name_of(name))
     found = [*watched.faults, *watched.faults_of_layout(), *watched.findings_of_axe()]
     page.emulate_media(color_scheme="dark")
     found += watched.findings_of_axe("color-contrast")
@@ -139,7 +140,7 @@ def examined(watched: Watched, folder: Path, name: str) -> list[str]:
     )  # its listeners ran
     found += [f"narrow: {fault}" for fault in watched.faults_of_layout()]
     if found:
-        picture(page, folder, name_of(name))
+        picture(page, folder, f"{name_of(name)}-narrow")
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
     watched.faults.clear()
