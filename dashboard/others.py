@@ -132,7 +132,7 @@ class Others:
         self._here = here
         self._now_ms = now_ms
         self._lock = trio.Lock()
-        self._looked_at: float | None = None
+        self._looked_at = -inf
         self._topics: dict[str, Queues] = {}  # by address of a master
         self._topics_at = -inf
         self.seen = Seen()
@@ -150,7 +150,7 @@ class Others:
 
     def last_alarms(self) -> Data | None:
         """Return the alarms of the last round and its age; None without a round in the last ALARMS_SECONDS."""
-        age = trio.current_time() - self._looked_at if self._looked_at is not None else inf
+        age = trio.current_time() - self._looked_at
         if age > ALARMS_SECONDS:
             return None
         alarms = [finding.item() for finding in self.seen.alarms]
@@ -159,7 +159,7 @@ class Others:
     async def look(self) -> None:
         """Ask, unless the last round is recent enough."""
         async with self._lock:
-            if self._looked_at is None or trio.current_time() - self._looked_at >= KEPT_SECONDS:
+            if trio.current_time() - self._looked_at >= KEPT_SECONDS:
                 self.seen = await self._round()
                 self._looked_at = trio.current_time()
 
