@@ -11,7 +11,6 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
-from triomq.broker.lifecycle.configuration_check import configuration_problems
 from triomq.broker.start_warnings import start_warnings
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.command_line import CommandLine, listing, parse_command_line, warn_of_ignored_words
@@ -51,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if configuration.broker.namesrv_addr:
             check_namesrv_addresses(configuration.broker.namesrv_addr, layers.source("namesrvAddr"))
         if options.check:
+            from triomq.broker.lifecycle.configuration_check import configuration_problems
+
             configure_logs(environment, BROKER_LOG_FILES, to_files=False)
             _warn(options, layers, configuration)
             return report_check(PROGRAM, configuration_problems(configuration))

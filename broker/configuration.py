@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from triomq.broker.config import BrokerSettings
-from triomq.broker.settings.group import GroupSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.settings.quotas import default_allowances
 from triomq.daemon.configuration import ConfigurationLayers
@@ -21,6 +21,9 @@ from triomq.protocol.settings import SettingError, bind
 from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.remoting.tls import TlsSettings
 from triomq.store.config import BrokerRole, StoreSettings
+
+if TYPE_CHECKING:
+    from triomq.broker.settings.group import GroupSettings
 
 BROKER_PORT = 10911
 HA_PORT_DISTANCE = 1
@@ -108,16 +111,19 @@ class Configuration:
 
     def _join_group(self) -> None:
         """With enableDLegerCommitLog a broker begins as a slave of its group, whatever brokerId and brokerRole say."""
-        self.group = group = GroupSettings.of(self.store)
-        if group is not None:
-            # The write buffer would hold back what the quorum waits for; the next file is made by the ledger.
-            self.store = dataclasses.replace(
-                self.store,
-                broker_role=BrokerRole.SLAVE,
-                transient_store_pool_enable=False,
-                warm_mapped_file_enable=False,
-            )
-            self.broker = dataclasses.replace(self.broker, broker_id=group.number + 1)
+        if not self.store.enable_dleger_commit_log:
+            return
+        from triomq.broker.settings.group import GroupSettings
+
+        self.group = GroupSettings.of(self.store)
+        # The write buffer would hold back what the quorum waits for; the next file is made by the ledger.
+        self.store = dataclasses.replace(
+            self.store,
+            broker_role=BrokerRole.SLAVE,
+            transient_store_pool_enable=False,
+            warm_mapped_file_enable=False,
+        )
+        self.broker = dataclasses.replace(self.broker, broker_id=self.group.number + 1)
 
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
         """Return all records in the order of RocketMQ's listings."""

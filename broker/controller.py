@@ -29,7 +29,6 @@ from triomq.broker.assembly.tables import Surroundings, Tables, build_tables, lo
 from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
-from triomq.broker.group.roles import GroupRoles
 from triomq.daemon.deadline import Deadline
 from triomq.daemon.errors import ExitCode, StartError, listen_error
 from triomq.daemon.stopping import Stopping
@@ -50,6 +49,7 @@ from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError
 
 if TYPE_CHECKING:
+    from triomq.broker.group.roles import GroupRoles
     from triomq.broker.spans.puts import Spans
     from triomq.dashboard.door import Door
     from triomq.monitoring.monitoring import Monitoring

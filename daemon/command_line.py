@@ -14,7 +14,6 @@ import structlog
 
 from triomq.daemon.configuration import ConfigurationLayers
 from triomq.daemon.errors import ExitCode
-from triomq.daemon.settings_reference import explained
 from triomq.daemon.version import version_text
 from triomq.protocol.settings import to_text
 
@@ -124,6 +123,8 @@ def listing(options: CommandLine, records: Sequence[Any], layers: ConfigurationL
     """Return what -p, -m and --explain print."""
     important_only = options.print_important and not options.print_all
     if options.explain:
+        from triomq.daemon.settings_reference import explained
+
         return explained(records, layers, important_only=important_only, own_only=options.own)
     return settings_listing(records, important_only=important_only)
 

@@ -23,7 +23,6 @@ from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, report_check, run
 from triomq.daemon.settings_file import SettingsFile
 from triomq.namesrv.config import NamesrvSettings, bind_settings, namesrv_defaults
-from triomq.namesrv.configuration_check import configuration_problems
 from triomq.namesrv.controller import serve
 from triomq.namesrv.product_environment import DEFAULT_DOMAIN, DEFAULT_SUBGROUP, AddressServer
 from triomq.namesrv.runtime_config import RuntimeConfig
@@ -49,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(listing(options, records, layers), end="")  # noqa: T201
             return 0
         if options.check:
+            from triomq.namesrv.configuration_check import configuration_problems
+
             configure_logs(environment, NAMESRV_LOG_FILES, to_files=False)
             _warn(options, layers)
             return report_check(PROGRAM, configuration_problems(*records, TlsSettings.from_values(layers.values)))

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from triomq.broker.assembly.serving import Serving
-from triomq.dledger import status
 
 
 def group_values(serving: Serving) -> Callable[[], dict[str, str]]:
     """Return the function that returns key -> text; nothing without enableDLegerCommitLog."""
     settings = serving.tables.configuration.group
     tables = serving.tables.group
+    if settings is None or tables is None:
+        return dict
+    from triomq.dledger import status
 
     def values() -> dict[str, str]:
         member = serving.group.member if serving.group is not None else None
-        if settings is None or tables is None or member is None:
+        if member is None:
             return {}
         setup, ledger = settings.setup, tables.made.ledger
         return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -19,7 +20,6 @@ from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
-from triomq.broker.group.roles import GroupParts, GroupRoles
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.address_server import AddressServer
 from triomq.broker.nameservers.registration import Registration
@@ -51,6 +51,9 @@ from triomq.remoting.client import RemotingClient
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from triomq.broker.group.roles import GroupRoles
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,8 @@ def _group(
     configuration, metadata = tables.configuration, tables.metadata
     if configuration.group is None or tables.group is None:
         return None
+    from triomq.broker.group.roles import GroupParts, GroupRoles
+
     registration.is_held = True
 
     async def load() -> None:

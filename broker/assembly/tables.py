@@ -22,7 +22,6 @@ from triomq.broker.delay import DelayOffsets
 from triomq.broker.departures import Departures
 from triomq.broker.extensions import Extensions
 from triomq.broker.filters.bloom import BloomFilter
-from triomq.broker.group.log import GroupStore
 from triomq.broker.hooks import Hooks
 from triomq.broker.limits import Limits
 from triomq.broker.metrics.latencies import Latencies
@@ -52,6 +51,7 @@ from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from triomq.broker.group.log import GroupStore
     from triomq.broker.spans.puts import Spans
 
 FLOWS_SHARE = 8
@@ -117,7 +117,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
     turn = surroundings.turn
     broker = configuration.broker
     pools = Pools(broker)
-    group = GroupStore(configuration, configuration.group, surroundings.files) if configuration.group else None
+    group = _group_store(surroundings)
     store = surroundings.extensions.wrap_store(
         MessageStore(
             group.settings(configuration.store) if group is not None else configuration.store,
@@ -169,6 +169,15 @@ def build_tables(surroundings: Surroundings) -> Tables:
     )
     _listen(tables)
     return tables
+
+
+def _group_store(surroundings: Surroundings) -> GroupStore | None:
+    configuration = surroundings.configuration
+    if configuration.group is None:
+        return None
+    from triomq.broker.group.log import GroupStore
+
+    return GroupStore(configuration, configuration.group, surroundings.files)
 
 
 def load_tables(tables: Tables) -> None:

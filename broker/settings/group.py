@@ -21,10 +21,8 @@ class GroupSettings:
     port: int
 
     @classmethod
-    def of(cls, store: StoreSettings) -> GroupSettings | None:
-        """Return the group of a broker; None without enableDLegerCommitLog. Raises SettingError."""
-        if not store.enable_dleger_commit_log:
-            return None
+    def of(cls, store: StoreSettings) -> GroupSettings:
+        """Return the group of a broker with enableDLegerCommitLog. Raises SettingError."""
         group = store.dleger_group
         if not group:
             raise SettingError("configuration", "dLegerGroup", "name the group, usually as brokerName")
