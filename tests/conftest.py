@@ -28,12 +28,18 @@ LONG = (
     "tests/interop",
     "tests/interop: several members",
     "tests/spark",
+    "tests/client: beside Apache's servers",
     "tests/client",
     "tests/dledger/test_dledger_processes.py",
 )
 
 # These files of tests/interop take as long as all its others, and use none of the brokers that those share.
 SEVERAL_MEMBERS = ("group", "group_mixed", "replication", "store_both_ways")
+# These files of tests/client share Apache's servers, which take a third of a processor while nobody asks them anything.
+WITH_APACHE = ("admin", "load", "servers", "servers_more", "typed")
+
+last_of_share: dict[str, str] = {}
+"""Share -> the last test of it."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +54,25 @@ def share_of(nodeid: str) -> str:
     """Return the group of tests that must run in the same process as this one."""
     file = nodeid.partition("::")[0]
     if file.removeprefix("tests/interop/test_interop_").removesuffix(".py") in SEVERAL_MEMBERS:
-        return LONG[1]
+        return "tests/interop: several members"
+    if file.removeprefix("tests/client/test_client_").removesuffix(".py") in WITH_APACHE:
+        return "tests/client: beside Apache's servers"
     return next((directory for directory in LONG if file.startswith(directory + "/")), file)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: (*LONG, share := share_of(item.nodeid)).index(share))
+    last_of_share.update((share_of(item.nodeid), item.nodeid) for item in items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End what the tests of a long share used together: brokers, clients and virtual machines. The process that ran
+    them goes on with other files, and idle ones would compute beside it until the run ends."""
+    share = share_of(item.nodeid)
+    if share in LONG and last_of_share.get(share) == item.nodeid:
+        item.session._setupstate.teardown_exact(None)
 
 
 def pytest_collection_finish() -> None:
