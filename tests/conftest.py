@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """End what the tests of a long share used together: brokers, clients and virtual machines. The process that ran
-    them goes on with other files, and idle ones would compute beside it until the run ends."""
+    them continues with other files, and idle ones would compute beside it until the run ends."""
     share = share_of(item.nodeid)
     if share in LONG and last_of_share.get(share) == item.nodeid:
         item.session._setupstate.teardown_exact(None)
