@@ -10,11 +10,14 @@ nothing, and nothing is polled while nothing is pending.
     everything else    is in the log: after a restart delivery continues at the stored offsets, and delivers again
                        whatever they did not cover
 
-Messages that are due together are appended and committed together; the offset moves past those that the store accepted.
-A message that it can never accept becomes a dead letter (undeliverable.py), so that the level continues. While it
-accepts nothing at present (a full disk), the level waits and tries again.
-Deliveries never wait for a flush or for replication. Due times are wall-clock times, and the clock may be set, so a
-level with a pending message looks at the clock every second.
+Messages that are due together are a batch: a block of queue entries is read at once, and the messages are appended and
+committed together. The offset moves past those that the store accepted. A batch is bounded by messages and bytes, and
+other tasks run between two of them.
+A message that the store can never accept becomes a dead letter (undeliverable.py), so that the level continues. While
+it accepts nothing at present (a full disk), the level waits and tries again.
+Deliveries never wait for a flush or for a slave; in a group (DLedger) a batch waits until a quorum has the one before.
+Due times are wall-clock times, and the clock may be set, so a level with a pending message looks at the clock every
+second.
 
 Only the level's task moves its offset, on the event loop. Nothing here sends anything to a client.
 """
@@ -22,12 +25,14 @@ Only the level's task moves its offset, on the event loop. Nothing here sends an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
 
 import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.message_writer import MessageWriter, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import UNSTORABLE
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
@@ -41,10 +46,12 @@ from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
 from triomq.protocol.outage import Outage
 from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
+from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.delay import DelayLevels
+from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
-from triomq.store.results import GetStatus, MessageToStore, PutStatus
+from triomq.store.results import GetStatus, MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.delay")
 
@@ -60,6 +67,10 @@ MAX_DIGITS = 10
 """The digits of the largest queue id."""
 LOWEST_TAGS_CODE = -(2**31)
 """A smaller value is the address of a ConsumeQueueExt unit, not a tags code."""
+
+
+_REDIRECTION: Final = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
+_keys_and_tags: Final = accelerated(property_text.keys_and_tags_reference)
 
 
 class DelayOffsets:
@@ -190,7 +201,9 @@ class DelayedDelivery:
         while True:
             try:
                 if await self._wait_for_due(level):
-                    failures = 0 if self.deliver(level, failures) else failures + 1
+                    batch = self._append_due(level)
+                    await self._wait_for_quorum(batch)
+                    failures = 0 if self._conclude(level, batch, failures) else failures + 1
                     if failures:
                         await trio.sleep(self._retry_ms(failures) / 1000)
                     else:
@@ -249,63 +262,86 @@ class DelayedDelivery:
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record and is_whole else now_ms
         return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
 
-    def deliver(self, level: int, failures: int = 0) -> bool:
-        """Deliver due messages, up to the limit of one pass. Return False if the store refused a message, as it did
-        `failures` times before.
+    def deliver(self, level: int) -> bool:
+        """Deliver a batch of due messages. Return False if the store refused a message. Not for a member of a group."""
+        return self._conclude(level, self._append_due(level), 0)
 
-        Nothing awaits between the appends and the commit, so the offset is never behind what was delivered.
-        """
-        queue_offset = self._offsets.get(level)
+    def _append_due(self, level: int) -> _Batch:
+        """Append the level's next messages that are due, up to the limits of a batch, and commit them."""
+        batch = _Batch(self._offsets.get(level))
         now_ms = self._now_ms()
-        puts: list[PendingPut | None] = []  # None: nothing to deliver, the offset moves past it
         size_bytes = 0
         for physical_offset, entry_bytes, code in self._store.reading.queue_entries(
-            SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_MESSAGES
+            SCHEDULE_TOPIC, level - 1, batch.queue_offset, BATCH_MESSAGES
         ):
             if size_bytes >= BATCH_BYTES or self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
                 break
-            put = self._put(physical_offset, entry_bytes)
-            size_bytes += entry_bytes if put is not None else 0
-            puts.append(put)
-            if put is not None and put.result.status is not PutStatus.PUT_OK:
-                break  # refused at once; later messages must stay behind it
+            result = self._put(physical_offset, entry_bytes, batch)
+            batch.results.append(result)
+            if result is not None:
+                size_bytes += entry_bytes
+                if result.status is not PutStatus.PUT_OK:
+                    break  # refused at once; later messages must stay behind it
+                batch.last_offset = result.last_offset
         self._store.commit()
+        return batch
+
+    async def _wait_for_quorum(self, batch: _Batch) -> None:
+        """In a group, wait until a quorum has the batch, or it is known that this member does not learn that. Delivery
+        ends with the leadership, and this wait with it: to append the messages again meanwhile would double them."""
+        if self._store.acknowledged.value <= batch.last_offset < self._store.accepted.value:
+            with suppress(StoreError):
+                await self._store.acknowledged.wait_beyond(batch.last_offset)
+
+    def _conclude(self, level: int, batch: _Batch, failures: int) -> bool:
+        """Move the offset behind what was delivered of a batch. Return False if the store refused a message of it, as
+        it did `failures` times before."""
+        acknowledged = self._store.acknowledged.value
         delivered = 0
-        for put in puts:
-            if put is not None and not (put.is_finished and put.result.status is PutStatus.PUT_OK):
+        refused: PutResult | None = None
+        for result in batch.results:
+            if result is not None and (result.status is not PutStatus.PUT_OK or result.last_offset >= acknowledged):
+                refused = result
                 break
             delivered += 1
-        self._offsets.set(level, queue_offset + delivered)
-        refused = puts[delivered] if delivered < len(puts) else None
+        if self._stats is not None and self._configuration.store.enable_schedule_message_stats:
+            for message, result in batch.messages:
+                if result.status is PutStatus.PUT_OK and result.last_offset < acknowledged:
+                    self._stats.topic_put(message.topic, message.queue_id, 1, result.size_bytes)
+        self._offsets.set(level, batch.queue_offset + delivered)
         if refused is not None and failures % LOG_EVERY_FAILURES == 0:
             log.warning(
                 "delayed message refused by the store",
                 level=level,
-                queue_offset=queue_offset + delivered,
-                status=refused.result.status.name,
-                reason=refused.result.reason,
+                queue_offset=batch.queue_offset + delivered,
+                status=refused.status.name,
+                reason=refused.reason,
             )
         return refused is None
 
-    def _put(self, physical_offset: int, entry_bytes: int) -> PendingPut | None:
+    def _put(self, physical_offset: int, entry_bytes: int, batch: _Batch) -> PutResult | None:
         """Append the message of an entry to its real topic, or to the dead letters if the store will never take it.
         Return None if there is nothing to append: entries that fill a rebuilt queue have a size that no record has."""
-        data = self._store.reading.record_at(physical_offset)
-        if data is None or len(data) != entry_bytes:
+        data = self._store.reading.record_of_entry(physical_offset, entry_bytes)
+        if data is None:
             log.warning("delayed message not read; it is skipped", physical_offset=physical_offset)
             return None
         try:
-            message, properties = real_message(data)
-            message.queue_id = self._topics.reachable_queue(message.topic, message.queue_id)
+            message = real_message(data)
         except RecordError as error:
             self._undeliverable.count(DELAY, physical_offset, str(error))
             return None
-        stats = self._stats if self._configuration.store.enable_schedule_message_stats else None
-        put = _Delivery(stats, message)
-        self._writer.put(message, properties, False, put)
-        if put.result.status in UNSTORABLE:
-            return self._undeliverable.put(DELAY, message, physical_offset, put.result.reason)
-        return put
+        wanted = message.topic, message.queue_id
+        queue_id = batch.queues.get(wanted)
+        if queue_id is None:
+            queue_id = batch.queues[wanted] = self._topics.reachable_queue(message.topic, message.queue_id)
+        message.queue_id = queue_id
+        result = self._writer.put_for_commit(message)
+        if result.status in UNSTORABLE:
+            dead = self._undeliverable.put(DELAY, message, physical_offset, result.reason)
+            return dead.result if dead is not None else None
+        batch.messages.append((message, result))
+        return result
 
     def _retry_ms(self, failures: int) -> int:
         if self._configuration.store.enable_schedule_async_deliver:
@@ -328,50 +364,59 @@ class DelayedDelivery:
                     log.info("delay offsets written again")
 
 
-class _Delivery(PendingPut):
-    """One message on its way to its real topic."""
+class _Batch:
+    """Messages of one level that were appended and committed together, from `queue_offset` on."""
 
-    __slots__ = ("_message", "_stats")
+    __slots__ = ("last_offset", "messages", "queue_offset", "queues", "results")
 
-    def __init__(self, stats: BrokerStats | None, message: MessageToStore) -> None:
-        super().__init__()
-        self._stats = stats
-        self._message = message
+    def __init__(self, queue_offset: int) -> None:
+        self.queue_offset = queue_offset
+        self.results: list[PutResult | None] = []
+        """One for each entry; None: nothing to deliver, the offset moves past it."""
+        self.messages: list[tuple[MessageToStore, PutResult]] = []
+        """Those that went to their real topics, not to the dead letters."""
+        self.queues: dict[tuple[str, int], int] = {}
+        """What `reachable_queue` says, asked once for each queue."""
+        self.last_offset = -1
+        """The physical offset of the last byte of the batch."""
 
-    def finish(self) -> None:
-        result = self.result
-        if self._stats is not None and result.status is PutStatus.PUT_OK:
-            self._stats.topic_put(self._message.topic, self._message.queue_id, 1, result.size_bytes)
 
-
-def real_message(data: bytes) -> tuple[MessageToStore, dict[str, str]]:
-    """Return the message to deliver for a record of SCHEDULE_TOPIC_XXXX, and its properties without DELAY.
+def real_message(data: bytes) -> MessageToStore:
+    """Return the message to deliver for a record of SCHEDULE_TOPIC_XXXX.
 
     The stored text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does. Raises RecordError for a record that is
     corrupt, does not name its real topic, or is a half message: half messages must not be delivered this way.
     """
     record = read_fields(data, 0, len(data))
-    properties = property_text.parse_bytes(record.properties)
-    topic = properties.get(names.REAL_TOPIC)
-    queue_id = properties.get(names.REAL_QUEUE_ID, "")
-    if not topic or not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > MAX_DIGITS:
-        raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} do not name a queue")
+    stored = record.properties
+    plain = _keys_and_tags(stored, _REDIRECTION)
+    if plain is not None:
+        code, uniq_key, keys, (topic, queue_text) = plain
+    else:
+        table = property_text.parse_bytes(stored)
+        code, uniq_key, keys = tags_code(table.get(names.TAGS)), table.get(names.UNIQ_KEY), table.get(names.KEYS)
+        topic, queue_text = table.get(names.REAL_TOPIC), table.get(names.REAL_QUEUE_ID)
+        stored = property_text.encode(table)
+    if not topic or queue_text is None or not _is_queue_id(queue_text):
+        raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_text!r} do not name a queue")
     if topic == TRANS_HALF_TOPIC:
         raise RecordError("it is a half message")
-    message = MessageToStore(
-        topic=topic,
-        queue_id=int(queue_id),
-        body=data[record.body_at : record.body_at + record.body_length],
-        properties=property_text.encode(properties),
+    return MessageToStore(
+        topic,
+        int(queue_text),
+        data[record.body_at : record.body_at + record.body_length],
+        stored,
         born_timestamp=record.born_timestamp,
         born_host=record.born_host,
         store_host=record.store_host,
         flag=record.flag,
         sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
-        tags_code=tags_code(properties.get(names.TAGS)),
-        uniq_key=properties.get(names.UNIQ_KEY),
-        keys=properties.get(names.KEYS),
+        tags_code=code,
+        uniq_key=uniq_key,
+        keys=keys,
     )
-    properties.pop(names.DELAY, None)
-    return message, properties
+
+
+def _is_queue_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS

@@ -120,6 +120,14 @@ class MessageWriter:
         pending.result = self._store.append(message)
         self._complete(pending, wait)
 
+    def put_for_commit(self, message: MessageToStore) -> PutResult:
+        """Store a message without a DELAY property, for a caller that commits next and looks at the result then: it is
+        stored if its status is still PUT_OK and `store.acknowledged` is beyond it."""
+        result = self._store.append(message)
+        if result.status is _PUT_OK and self._stats is not None:
+            self._stats.stored(1, result.size_bytes)
+        return result
+
     def put_half(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
         """Store `message` as the first half of a transaction."""
         refused = self._redirect(message, properties, TRANS_HALF_TOPIC, 0)

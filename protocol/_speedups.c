@@ -494,26 +494,49 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
     return Py_BuildValue("(NNiNN)", stored, PyBool_FromLong(wait), (int)(int32_t)tags_code, values[0], values[1]);
 }
 
+#define MAX_MORE 8
+
 PyDoc_STRVAR(keys_and_tags_doc,
-"keys_and_tags($module, stored, /)\n--\n\n-> (tags_code, uniq_key, keys) | None\n\n"
-"What dispatch needs from stored properties. Return None for delayed messages, multi dispatch and text that is not\n"
-"ASCII.");
+"keys_and_tags($module, stored, more, /)\n--\n\n-> (tags_code, uniq_key, keys, values of more) | None\n\n"
+"What dispatch needs from stored properties, and the values of the properties that the tuple `more` names. Return None\n"
+"for text that is not ASCII. Without `more`, also for delayed messages and multi dispatch; with it, also for properties\n"
+"that encoding would change, more than 32 of them, and more than 8 names.");
 
 static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (!count_is(count, 1, "keys_and_tags") || !is_bytes(arguments[0]))
+    if (!count_is(count, 2, "keys_and_tags") || !is_bytes(arguments[0]))
         return NULL;
+    Py_ssize_t more = PyTuple_Check(arguments[1]) ? PyTuple_GET_SIZE(arguments[1]) : -1;
+    for (Py_ssize_t i = 0; i < more; i++)
+        if (!PyUnicode_Check(PyTuple_GET_ITEM(arguments[1], i)))
+            more = -1;
+    if (more < 0) {
+        PyErr_SetString(PyExc_TypeError, "more must be a tuple of str");
+        return NULL;
+    }
     const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
     const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]);
-    if (!is_ascii(at, stop - at))
+    if (more > MAX_MORE || !is_ascii(at, stop - at))
         Py_RETURN_NONE;
     uint32_t tags_code = 0;
-    const unsigned char *pair, *separator, *end, *found[2] = {0};
-    Py_ssize_t found_sizes[2] = {0};
+    const unsigned char *next = at, *pair, *separator, *end, *found[2 + MAX_MORE] = {0}, *seen[MAX_PROPERTIES];
+    Py_ssize_t found_sizes[2 + MAX_MORE] = {0}, seen_sizes[MAX_PROPERTIES];
+    int pairs = 0;
     while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
         Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
-        if (is_name(pair, name_size, "DELAY") || is_name(pair, name_size, "INNER_MULTI_QUEUE_OFFSET"))
-            Py_RETURN_NONE;
+        if (more == 0) {
+            if (is_name(pair, name_size, "DELAY") || is_name(pair, name_size, "INNER_MULTI_QUEUE_OFFSET"))
+                Py_RETURN_NONE;
+        } else {
+            if (pair != next || pairs == MAX_PROPERTIES)
+                Py_RETURN_NONE;
+            for (int i = 0; i < pairs; i++)
+                if (seen_sizes[i] == name_size && memcmp(seen[i], pair, (size_t)name_size) == 0)
+                    Py_RETURN_NONE;
+            seen[pairs] = pair;
+            seen_sizes[pairs++] = name_size;
+            next = end == stop ? stop : end + 1;
+        }
         if (is_name(pair, name_size, "TAGS"))
             tags_code = java_hash_of_bytes(separator + 1, value_size, 0);
         int which = is_name(pair, name_size, "UNIQ_KEY") ? 0 : is_name(pair, name_size, "KEYS") ? 1 : 2;
@@ -521,11 +544,22 @@ static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_
             found[which] = separator + 1;
             found_sizes[which] = value_size;
         }
+        for (Py_ssize_t i = 0; i < more; i++) {
+            PyObject *name = PyTuple_GET_ITEM(arguments[1], i);
+            if (PyUnicode_IS_COMPACT_ASCII(name) && PyUnicode_GET_LENGTH(name) == name_size
+                && memcmp(PyUnicode_1BYTE_DATA(name), pair, (size_t)name_size) == 0) {
+                found[2 + i] = separator + 1;
+                found_sizes[2 + i] = value_size;
+            }
+        }
     }
-    PyObject *values[3] = {PyLong_FromLong((int32_t)tags_code)};
-    for (int i = 0; i < 2; i++)
-        values[i + 1] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
-    return tuple_of(values, 3);
+    if (more > 0 && (next != stop || (next > (const unsigned char *)PyBytes_AS_STRING(arguments[0]) && next[-1] == 2)))
+        Py_RETURN_NONE;
+    PyObject *texts[2 + MAX_MORE];
+    for (Py_ssize_t i = 0; i < 2 + more; i++)
+        texts[i] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
+    PyObject *values[4] = {PyLong_FromLong((int32_t)tags_code), texts[0], texts[1], tuple_of(texts + 2, (size_t)more)};
+    return tuple_of(values, 4);
 }
 
 /* -- records: see record.py ---------------------------------------------------------------------------------------- */

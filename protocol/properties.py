@@ -50,6 +50,14 @@ def encode(table: Mapping[str, str]) -> bytes:
         return text.encode("utf-8", "replace")
 
 
+def encoded_again(stored: bytes, table: Mapping[str, str]) -> bytes:
+    """Return `encode(table)` for the table of these stored bytes, which most often are what it returns."""
+    # As many names as pairs: none is repeated, and none lacks its name, its value or its separator.
+    if len(table) == stored.count(b"\x02") + 1 and stored.isascii():
+        return stored
+    return encode(table)
+
+
 def text_to_store_reference(text: str, cluster: str) -> tuple[bytes, bool, int, str | None, str | None] | None:
     """Return (stored, wait, tags_code, uniq_key, keys) for the properties of a plain message.
 
@@ -68,13 +76,21 @@ def text_to_store_reference(text: str, cluster: str) -> tuple[bytes, bool, int, 
     return encode(table), wait, tags_code, table.get(names.UNIQ_KEY), table.get(names.KEYS)
 
 
-def keys_and_tags_reference(stored: bytes) -> tuple[int, str | None, str | None] | None:
-    """Return (tags_code, uniq_key, keys), which dispatch needs, from the stored properties of a plain message.
+def keys_and_tags_reference(
+    stored: bytes, more: tuple[str, ...]
+) -> tuple[int, str | None, str | None, tuple[str | None, ...]] | None:
+    """Return (tags_code, uniq_key, keys), which dispatch needs, from the stored properties of a plain message, and the
+    values of the properties with the names `more`.
 
-    Return None for delayed messages and multi dispatch. The C function also returns None for text that is not ASCII.
+    Without such names, return None for delayed messages and multi dispatch. With them, the properties are to be stored
+    again: return None if `encode` would change them. The C function also returns None for text that is not ASCII, and
+    with names for more than 8 of them and for more than 32 properties. Its caller then takes the general path.
     """
     table = parse_bytes(stored)
-    if names.DELAY in table or names.INNER_MULTI_QUEUE_OFFSET in table:
+    if more and encoded_again(stored, table) != stored:
+        return None
+    if not more and (names.DELAY in table or names.INNER_MULTI_QUEUE_OFFSET in table):
         return None
     tags = table.get(names.TAGS)
-    return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS)
+    code = cached_string_hash(tags) if tags else 0
+    return code, table.get(names.UNIQ_KEY), table.get(names.KEYS), tuple([table.get(name) for name in more])

@@ -50,6 +50,7 @@ _HEAD_V4_V6: Final = struct.Struct(">iiiiiqqiq8sq20siqi")
 _HEAD_V6_V6: Final = struct.Struct(">iiiiiqqiq20sq20siqi")
 _BLANK: Final = struct.Struct(">ii")
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
+_OWN_PLACE: Final = struct.Struct(">ii20xq")
 _INT64: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
 # By the lengths of born host and store host: how to pack the fields, the size without the others, the bits of SYSFLAG.
@@ -312,6 +313,12 @@ def iterate_records(buffer: Buffer, *, decompress: bool = True) -> Iterator[Mess
         message = decode_record(buffer, offset, decompress=decompress)
         offset += message.store_size_bytes
         yield message
+
+
+def head_of(buffer: Buffer) -> tuple[int, int, int]:
+    """Return TOTALSIZE, MAGICCODE and PHYSICALOFFSET of the record at the start of `buffer`."""
+    size, magic, physical_offset = _OWN_PLACE.unpack_from(buffer)
+    return size, magic, physical_offset
 
 
 def store_timestamp_at(buffer: Buffer, offset: int = 0) -> int:

@@ -240,7 +240,7 @@ class Appending:
             except struct.error as error:
                 del tail[tail_length:]
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
-            tags_code, uniq_key, keys = _keys_and_tags(stored) or _any_keys_and_tags(stored)
+            tags_code, uniq_key, keys, _ = _keys_and_tags(stored, ()) or _any_keys_and_tags(stored)
             entry = DispatchEntry(
                 place,
                 queue,
@@ -292,11 +292,11 @@ def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:
     return PutResult(status, reason=reason)
 
 
-def _any_keys_and_tags(stored: bytes) -> tuple[int, str | None, str | None]:
+def _any_keys_and_tags(stored: bytes) -> tuple[int, str | None, str | None, tuple[str | None, ...]]:
     """Do the same as `keys_and_tags` for properties that are left to Python; a delay in a batch has no effect."""
     table = properties.parse_bytes(stored)
     tags = table.get(names.TAGS)
-    return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS)
+    return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS), ()
 
 
 def _join(first: bytes, second: bytes) -> bytes:

@@ -46,10 +46,23 @@ class Reading:
     def record_at(self, physical_offset: int) -> bytes | None:
         """Return the whole valid record at this offset, or None if none begins there."""
         data = self._log.record_at(physical_offset)
-        if data is None or physical_offset >= self._collecting.written_from:
-            return data
+        return data if data is not None and self._is_valid(data, physical_offset) else None
+
+    def record_of_entry(self, physical_offset: int, size_bytes: int) -> bytes | None:
+        """Return the whole valid record to which the entry of a queue leads, or None if none of this size is there."""
+        if size_bytes < record.FIXED_BYTES:
+            return None
+        data = self._log.read(physical_offset, size_bytes)
+        if data is None or record.head_of(data) != (size_bytes, record.MESSAGE_MAGIC, physical_offset):
+            return None
+        return data if self._is_valid(data, physical_offset) else None
+
+    def _is_valid(self, data: bytes, physical_offset: int) -> bool:
+        """Return whether this is a valid record, which what this process wrote is anyway."""
+        if physical_offset >= self._collecting.written_from:
+            return True
         is_lost = _is_rollback(data) and LOST_TOPIC in data
-        return data if not is_lost and self._collecting.is_sound(data, physical_offset) else None
+        return not is_lost and self._collecting.is_sound(data, physical_offset)
 
     @property
     def damaged_count(self) -> int:

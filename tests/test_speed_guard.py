@@ -24,7 +24,7 @@ STEPS = {
     "batch send 32": 1594,
     "transaction 4x64": 9088,
     "delayed send 4x64": 3634,
-    "delayed, due at once": 2751,
+    "delayed, due at once": 2502,
     "long poll": 7717,
     "pull batch 32": 263,
     "pull batch 1": 2060,

@@ -101,6 +101,11 @@ class TracingWriter(MessageWriter):
         super().put_plain(message, wait, pending if traced is None else traced)
         self._watch(traced, pending)
 
+    def put_for_commit(self, message: MessageToStore) -> PutResult:
+        pending = PendingPut()
+        self.put_plain(message, False, pending)
+        return pending.result
+
     def put_half(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, None, wait, pending)
         super().put_half(message, properties, wait, pending if traced is None else traced)

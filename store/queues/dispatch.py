@@ -170,10 +170,10 @@ class Dispatch:
     def entry_of(self, fields: ScannedRecord) -> DispatchEntry:
         """Return the DispatchEntry of a record in the log."""
         topic = fields.topic.decode("utf-8", "replace")
-        plain = _keys_and_tags(fields.properties)
+        plain = _keys_and_tags(fields.properties, ())
         table: dict[str, str] | None = None
         if plain is not None:
-            tags_code, uniq_key, keys = plain
+            tags_code, uniq_key, keys, _ = plain
         else:
             table = properties.parse_bytes(fields.properties)
             tags_code = self._tags_code(topic, table, fields.store_timestamp)

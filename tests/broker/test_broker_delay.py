@@ -107,6 +107,50 @@ async def test_due_together_is_written_together(tmp_path: Path, autojump_clock: 
         assert len({message.store_timestamp for message in messages}) == 1
 
 
+async def test_others_run_between_the_batches_of_a_level(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab) as offsets:
+        for number in range(600):
+            await lab.put("T", b"%d" % number, DELAY="1")
+        ends: list[int] = []
+        seen: list[int] = []
+        commit = lab.store.commit
+
+        def counted() -> None:
+            commit()
+            ends.append(lab.store.reading.max_offset("T", 0))
+
+        lab.store.commit = counted  # type: ignore[method-assign]
+        mark = lab.store.reading.queue_end("T", 0)
+        with trio.move_on_after(1.1):
+            while True:
+                await mark.wait_beyond(seen[-1] if seen else 0)
+                seen.append(lab.store.reading.max_offset("T", 0))
+        assert ends == [256, 512, 600]
+        assert seen[0] < 600, "a task that the first batch woke runs before the last one"
+        assert [int(message.body) for message in lab.messages("T")] == list(range(600))
+        assert offsets.get(1) == 600
+
+
+async def test_what_rocketmq_stored_is_delivered_as_rocketmq_would_encode_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Its clients end properties with a separator, and a later property replaces an earlier one."""
+    async with open_lab(tmp_path) as lab, delivering(lab):
+        message = lab.message(SCHEDULE_TOPIC, b"body", 0, {})
+        message.properties = (
+            b"KEYS\x01a\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02DELAY\x011\x02KEYS\x01b\x02empty\x01\x02"
+        )
+        message.deliver_after_ms = 1000
+        assert lab.store.append(message).is_ok
+        lab.store.commit()
+        await trio.sleep(1.1)
+        delivered = lab.store.reading.get_messages("T", 0, 0, 1).records[0]
+        assert delivered.endswith(b"KEYS\x01b\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02DELAY\x011")
+        assert len(lab.store.reading.query_by_key("T", "b", 10, 0, 2**62).records) == 1
+
+
 # The compiled broker accepts only the store's own Reading.
 needs_plain_python = pytest.mark.skipif(running_build() == "compiled", reason="replaces a part of the store")
 
@@ -232,12 +276,12 @@ async def test_what_cannot_be_delivered_is_skipped(tmp_path: Path, autojump_cloc
         await lab.put(TRANS_HALF_TOPIC, b"half", DELAY="1")
         lost = await lab.put("T", b"lost", DELAY="1")
         await lab.put("T", b"kept", DELAY="1")
-        record_at = lab.store.reading.record_at
+        record_of_entry = lab.store.reading.record_of_entry
 
-        def without_lost(physical_offset: int) -> bytes | None:
-            return None if physical_offset == lost.physical_offset else record_at(physical_offset)
+        def without_lost(physical_offset: int, size_bytes: int) -> bytes | None:
+            return None if physical_offset == lost.physical_offset else record_of_entry(physical_offset, size_bytes)
 
-        lab.store.reading = cast(Any, ReadingBut(lab.store.reading, record_at=without_lost))
+        lab.store.reading = cast(Any, ReadingBut(lab.store.reading, record_of_entry=without_lost))
         await trio.sleep(1.1)
         assert lab.bodies("T") == [b"kept"]
         assert lab.bodies(TRANS_HALF_TOPIC) == []

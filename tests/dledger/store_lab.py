@@ -26,7 +26,7 @@ INDEX_FILE_BYTES = 32 * 64
 class MemberStore:
     """A member's store, and what the rules of its group do with it."""
 
-    def __init__(self, root: Path, clock: WallClock, files: Files | None = None, **changes: Any) -> None:
+    def __init__(self, root: Path, clock: Callable[[], int], files: Files | None = None, **changes: Any) -> None:
         self.root = root
         self.ledger: Ledger
         self.term = 1

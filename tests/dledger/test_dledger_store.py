@@ -6,18 +6,23 @@ from pathlib import Path
 
 import trio
 import trio.testing
-from broker_fakes import FakeConnection
+from broker_fakes import FakeConnection, MemoryFile
+from broker_store_lab import WallClock as DelayClock
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from store_lab import open_member
-from store_support import WallClock, abandon, message, small_settings
+from store_lab import MemberStore, open_member
+from store_support import WallClock, abandon, inline, message, small_settings
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.message_writer import MessageWriter, WatchedPut
+from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.message_writer import MessageWriter, PendingPut, WatchedPut
 from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.broker.spans.puts import TracingWriter
 from triomq.broker.spans.recorder import Recorder
+from triomq.broker.tables.topics import TopicTable
+from triomq.broker.undeliverable import Undeliverable
+from triomq.protocol import property_names as names
 from triomq.protocol.command import new_request
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.record import BatchUnit
@@ -83,6 +88,58 @@ async def test_a_put_is_complete_when_a_quorum_has_it_although_others_of_its_com
     assert not puts[1].is_finished and not puts[2].is_finished
     member.commit_all()
     assert [put.is_finished and put.result.is_ok for put in puts] == [True, True, True]
+
+
+async def test_delayed_messages_are_delivered_once_when_a_quorum_has_them(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = DelayClock()
+    member = await MemberStore(tmp_path, clock).load()
+    await member.lead()
+    configuration = Configuration(store=small_settings(tmp_path, enable_dleger_commit_log=True))
+    writer = MessageWriter(configuration, member.store, lambda: None)
+    for body in (b"one", b"two"):
+        writer.put(message(body=body), {names.DELAY: "1"}, False, PendingPut())
+    member.store.commit()
+    member.commit_all()
+    topics, offsets = TopicTable(MemoryFile(), now_ms=clock), DelayOffsets(offload=inline)
+    undeliverable = Undeliverable(writer, topics)
+    delivery = DelayedDelivery(configuration, member.store, writer, offsets, topics, undeliverable, now_ms=clock)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(delivery.run)
+        await trio.sleep(5)
+        assert (member.bodies(), offsets.get(1)) == ([], 0), "no quorum has them"
+        member.commit_all()
+        await trio.sleep(5)
+        assert (member.bodies(), offsets.get(1)) == ([b"one", b"two"], 2)
+        assert member.ledger.end_index == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_deposed_leader_moves_no_delay_offset_past_what_no_quorum_is_known_to_have(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = DelayClock()
+    member = await MemberStore(tmp_path, clock).load()
+    await member.lead()
+    configuration = Configuration(store=small_settings(tmp_path, enable_dleger_commit_log=True))
+    writer = MessageWriter(configuration, member.store, lambda: None)
+    writer.put(message(), {names.DELAY: "1"}, False, PendingPut())
+    member.store.commit()
+    member.commit_all()
+    topics, offsets = TopicTable(MemoryFile(), now_ms=clock), DelayOffsets(offload=inline)
+    undeliverable = Undeliverable(writer, topics)
+    delivery = DelayedDelivery(configuration, member.store, writer, offsets, topics, undeliverable, now_ms=clock)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(delivery.run)
+        await trio.sleep(2)
+        assert member.ledger.end_index == 1
+        member.leads = False
+        member.store.quorum.follow("n1 leads the group")
+        await trio.sleep(1)
+        assert offsets.get(1) == 0
+        assert member.ledger.end_index == 1
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_quorum_is_a_phase_of_a_traced_put(tmp_path: Path) -> None:

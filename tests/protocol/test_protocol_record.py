@@ -251,6 +251,19 @@ def test_properties_round_trip(table: dict[str, str]) -> None:
     assert properties.parse_bytes(properties.encode(table)) == table
 
 
+pairs = st.one_of(
+    st.builds("{}\x01{}".format, st.sampled_from(["", "a", "b", "é"]), st.sampled_from(["", "1", "x\x01y", "é"])),
+    st.sampled_from(["", "\x01", "lonely"]),
+)
+
+
+@given(st.lists(pairs, max_size=4).map("\x02".join), st.sampled_from([b"", b"\x02", b"\xff"]))
+def test_properties_encoded_again_are_those_of_the_table(text: str, end: bytes) -> None:
+    stored = text.encode() + end
+    table = properties.parse_bytes(stored)
+    assert properties.encoded_again(stored, table) == properties.encode(table)
+
+
 def test_properties_that_no_library_writes() -> None:
     assert properties.parse("a\x011\x02noseparator\x02\x01novalue\x02empty\x01\x02a\x012\x02b\x01x\x01y\x02") == {
         "a": "2",

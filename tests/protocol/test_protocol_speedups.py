@@ -97,21 +97,42 @@ def test_plain_properties_take_the_fast_path(c: ModuleType) -> None:
     assert c.text_to_store("\x02".join(f"n{number}\x01v" for number in range(33)), "c") is None
 
 
-@given(st.lists(pair, max_size=8).map("\x02".join), st.binary(max_size=4))
-def test_keys_and_tags(c: ModuleType, text: str, garbage: bytes) -> None:
+MORE = st.lists(st.sampled_from([*PROPERTY_NAMES, names.DELAY, "é"]), max_size=9).map(tuple)
+
+
+@given(st.lists(pair, max_size=8).map("\x02".join), st.binary(max_size=4), MORE)
+def test_keys_and_tags(c: ModuleType, text: str, garbage: bytes, more: tuple[str, ...]) -> None:
     stored = text.encode("utf-8", "replace") + garbage
-    expected = properties.keys_and_tags_reference(stored)
-    assert c.keys_and_tags(stored) == (expected if stored.isascii() else None)
+    expected = properties.keys_and_tags_reference(stored, more)
+    assert c.keys_and_tags(stored, more) == (expected if stored.isascii() and len(more) <= 8 else None)
 
 
 def test_keys_and_tags_by_example(c: ModuleType) -> None:
     for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_reference):
         stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02KEYS\x01\x02TAGS"
-        assert keys_and_tags(stored) == (ord("t"), "0A", "k1 k2")
-        assert keys_and_tags(b"KEYS\x01a\x02KEYS\x01b\x01c") == (0, None, "b\x01c")
-        assert keys_and_tags(b"") == (0, None, None)
-        assert keys_and_tags(b"UNIQ_KEY\x01a\x02DELAY\x013") is None
-        assert keys_and_tags(b"INNER_MULTI_QUEUE_OFFSET\x010,1") is None
+        assert keys_and_tags(stored, ()) == (ord("t"), "0A", "k1 k2", ())
+        assert keys_and_tags(b"KEYS\x01a\x02KEYS\x01b\x01c", ()) == (0, None, "b\x01c", ())
+        assert keys_and_tags(b"", ()) == (0, None, None, ())
+        assert keys_and_tags(b"UNIQ_KEY\x01a\x02DELAY\x013", ()) is None
+        assert keys_and_tags(b"INNER_MULTI_QUEUE_OFFSET\x010,1", ()) is None
+
+
+def test_properties_that_are_stored_again_take_the_fast_path(c: ModuleType) -> None:
+    more = ("REAL_TOPIC", "absent", "DELAY")
+    for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_reference):
+        stored = b"UNIQ_KEY\x010A\x02DELAY\x013\x02TAGS\x01t\x02REAL_TOPIC\x01T\x01x"
+        assert keys_and_tags(stored, more) == (ord("t"), "0A", None, ("T\x01x", None, "3"))
+        assert keys_and_tags(b"", more) == (0, None, None, (None, None, None))
+        for end in (b"\x02", b"\x02TAGS\x01u", b"\x02\x02a\x01b", b"\x02lonely", b"\x02empty\x01", b"\x02\x01x"):
+            assert keys_and_tags(stored + end, more) is None, end
+            assert keys_and_tags((end + b"\x02" + stored).removeprefix(b"\x02"), more) is None or end.count(b"u"), end
+    many = b"\x02".join(b"n%d\x01v" % number for number in range(32))
+    assert c.keys_and_tags(many, more) is not None
+    assert c.keys_and_tags(many + b"\x02n\x01v", more) is None
+    assert c.keys_and_tags(many, ("x",) * 9) is None
+    for wrong in (None, ["x"], (b"x",)):
+        with pytest.raises(TypeError, match="more must be a tuple of str"):
+            c.keys_and_tags(b"", wrong)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -364,7 +385,9 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
         outcome(c.write_record, bytearray(), topic, 1 << 80, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
         outcome(c.text_to_store, text, text)
-        outcome(c.keys_and_tags, topic)
+        outcome(c.keys_and_tags, topic, ())
+        outcome(c.keys_and_tags, text.encode(), ("UNIQ_KEY", "KEYS"))
+        outcome(c.keys_and_tags, topic, (topic,))
         outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
         outcome(c.fill_json, (topic, topic), (host,), topic)
         outcome(c.fill_binary, (topic, topic), (host, 1 << 90), 1, 2, 3, 4, topic, topic)

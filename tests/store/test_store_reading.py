@@ -155,3 +155,27 @@ async def test_a_queue_that_has_files_gets_ext_units_where_there_is_no_directory
     unit = store.reading.ext_unit("T", 0, tags_code)
     assert unit is not None and unit.tags_code == ord("B")
     await store.close()
+
+
+async def test_an_entry_leads_to_a_record_of_its_size_at_its_place_or_to_none(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    within = record.MESSAGE_MAGIC_BYTES + b"-" * 200
+    puts = [store.append(message(body=body)) for body in (b"first", within, b"last")]
+    store.commit()
+    reading = store.reading
+    for put in puts:
+        whole = reading.record_at(put.physical_offset)
+        assert whole is not None
+        assert reading.record_of_entry(put.physical_offset, put.size_bytes) == whole
+        for offset, size in ((0, 1), (0, -1), (1, 0), (0, -put.size_bytes), (0, 1 << 30)):
+            assert reading.record_of_entry(put.physical_offset + offset, put.size_bytes + size) is None
+    inside = puts[1].physical_offset + 84  # there the bytes of the body look like a record
+    assert reading.record_of_entry(inside, 120) is None
+    await store.close()
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(puts[0].physical_offset + 88)
+        file.write(b"F")
+    store = await open_store(tmp_path)
+    assert store.reading.record_of_entry(puts[0].physical_offset, puts[0].size_bytes) is None
+    assert store.reading.record_of_entry(puts[2].physical_offset, puts[2].size_bytes) is not None
+    abandon(store)
