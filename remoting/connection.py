@@ -121,9 +121,8 @@ class Connection:
             decoded = error.decoded if isinstance(error, FrameError) else []
             commands = [command for command in decoded if isinstance(command, RemotingCommand)]
             fault = frame_fault(error, data)
-            self._pending_close_reason = f"malformed frame: {fault}"
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=fault)
-            self._mark()
+            self.close_soon(f"malformed frame: {fault}")
         if self._decoder.held_bytes or self._has_frame:
             self._read_frame(is_new=bool(commands))
         if len(commands) == 1:
@@ -269,6 +268,11 @@ class Connection:
     def task_ended(self, size_bytes: int) -> None:
         self.hold(-size_bytes)
         self._memory.task_ended(self.remote.ip, size_bytes)
+
+    def close_soon(self, reason: str) -> None:
+        """Close when the requests that have arrived are handled and this turn's output is sent."""
+        self._pending_close_reason = reason
+        self._mark()
 
     def may_read(self) -> None:
         """Continue to read (called by `_share`)."""

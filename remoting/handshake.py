@@ -1,6 +1,7 @@
 """TLS handshakes of both sides: bounded in time, and with an error that says what is wrong and what to do.
 
 shake_hands       perform one within a number of seconds; HandshakeFailed carries the sentence
+secure            the same for a socket that the poller will serve (tls_transport)
 explained         that sentence for an error of OpenSSL, also for one that a later read or write meets: with TLS 1.3
                   a client learns at its first read that the server refused its certificate
 HandshakeLog      the failures of peers that connect to this side, in a bounded number of lines
@@ -8,8 +9,11 @@ HandshakeLog      the failures of peers that connect to this side, in a bounded 
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
@@ -23,6 +27,7 @@ HANDSHAKE_BYTE: Final = 0x16
 """The first byte of a TLS connection."""
 _TLS_BEGIN: Final = b"\x16\x03"
 HANDSHAKE_SECONDS: Final = 10
+_RECEIVE_BYTES: Final = 16 * 1024
 LINES_PER_SECOND: Final = 20
 
 NO_TLS_HERE: Final = (
@@ -72,6 +77,17 @@ class HandshakeFailed(OSError):
     """A TLS connection cannot be made. The text says what is wrong and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """OpenSSL's state of one connection after its handshake. It reads what the peer sent from `incoming` and writes to
+    `outgoing`. `tickets` must be sent before anything else that it writes, and not before there is something else."""
+
+    tls: ssl.SSLObject
+    incoming: ssl.MemoryBIO
+    outgoing: ssl.MemoryBIO
+    tickets: bytes
+
+
 async def shake_hands(stream: trio.SSLStream[Any], seconds: float = HANDSHAKE_SECONDS) -> None:
     """Perform the handshake. Raises HandshakeFailed; the caller closes the stream.
 
@@ -82,10 +98,72 @@ async def shake_hands(stream: trio.SSLStream[Any], seconds: float = HANDSHAKE_SE
             await stream.do_handshake()
         return
     except trio.TooSlowError:
-        failure = f"no response to the TLS handshake within {seconds:g} s: perhaps the peer does not speak TLS"
+        failure = _no_response(seconds)
     except (trio.BrokenResourceError, OSError) as error:
         failure = _failure(error)
     raise HandshakeFailed(failure)
+
+
+async def secure(sock: socket.socket, context: ssl.SSLContext, seconds: float = HANDSHAKE_SECONDS) -> Secured:
+    """Perform the handshake of the accepting side over a non-blocking socket. Raises HandshakeFailed as above; the
+    caller closes the socket."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_side=True)
+    try:
+        with trio.fail_after(seconds):
+            while True:
+                is_done = _continue(sock, tls, outgoing)
+                tickets = b""
+                if is_done and tls.version() == "TLSv1.3":
+                    # The peer has all it needs. One that only sends and then closes would leave the session tickets
+                    # unread, and its kernel would then reset the connection, with what was sent and not yet read here.
+                    tickets = outgoing.read()
+                await _send_all(sock, outgoing.read())
+                if is_done:
+                    return Secured(tls, incoming, outgoing, tickets)
+                data = await _receive(sock)
+                if data:
+                    incoming.write(data)
+                else:
+                    incoming.write_eof()
+    except trio.TooSlowError:
+        failure = _no_response(seconds)
+    except OSError as error:
+        failure = _failure(error)
+    raise HandshakeFailed(failure)
+
+
+def _continue(sock: socket.socket, tls: ssl.SSLObject, outgoing: ssl.MemoryBIO) -> bool:
+    """Take the handshake as far as possible. Return whether it is done. Raises SSLError, and tells the peer why if the
+    socket takes that now."""
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    except ssl.SSLError:
+        with suppress(OSError):
+            sock.send(outgoing.read())
+        raise
+    return True
+
+
+async def _send_all(sock: socket.socket, data: bytes) -> None:
+    while data:
+        try:
+            data = data[sock.send(data) :]
+        except BlockingIOError:
+            await trio.lowlevel.wait_writable(sock)
+
+
+async def _receive(sock: socket.socket) -> bytes:
+    while True:
+        await trio.lowlevel.wait_readable(sock)
+        with suppress(BlockingIOError):
+            return sock.recv(_RECEIVE_BYTES)
+
+
+def _no_response(seconds: float) -> str:
+    return f"no response to the TLS handshake within {seconds:g} s: perhaps the peer does not speak TLS"
 
 
 def _failure(error: BaseException) -> str:

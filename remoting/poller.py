@@ -1,4 +1,4 @@
-"""All plain TCP sockets of one server or client, served by one trio task over an inner epoll.
+"""All TCP sockets of one server, and the plain ones of a client, served by one trio task over an inner epoll.
 
 An epoll descriptor is itself readable when one of its sockets is ready. The task waits on that one descriptor, wakes
 once for all ready sockets, reads and handles one after another, and ends the turn once for all of them. Compared with a
@@ -8,7 +8,8 @@ A read can bring a thousand requests, and many clients can do that at once. Bulk
 read, do not delay interactive ones, which ask one thing at a time. The scheduler (scheduling/scheduler.py) tells them
 apart.
 
-Without epoll, and for TLS, each connection has a task of its own (stream_transport).
+A TLS connection of a server is one of these sockets once its handshake is done (tls_transport). Without epoll, and for
+TLS connections that a client opens, each connection has a task of its own (stream_transport).
 """
 
 from __future__ import annotations
@@ -85,6 +86,10 @@ class SocketTransport:
             return
         self.has_more = len(data) == limit_bytes
         self.connection.last_active = now
+        self._received(data)
+
+    def _received(self, data: bytes) -> None:
+        """Pass on what one read brought."""
         self.requests = self.connection.receive(data)
         self.connection.turn.received(self.requests, len(data))
 
@@ -123,6 +128,10 @@ class SocketTransport:
 
     def write(self, data: bytes) -> None:
         self.connection.turn.sent_bytes += len(data)
+        self._put(data)
+
+    def _put(self, data: bytes) -> None:
+        """Send the bytes as they are, now or behind the backlog."""
         if self._backlog:
             self._backlog.append(memoryview(data))
             self._backlog_bytes += len(data)
@@ -188,13 +197,25 @@ class Poller:
         """Take ownership of a connected, non-blocking socket and serve it. After the end of `run` close both: the task
         that brings the socket may have been about to run when the server stopped."""
         transport = SocketTransport(self, sock, connection)
-        connection.transport = transport
-        if self._is_over:
-            connection.close("stopped")
-            return transport
-        self._transports[transport.fd] = transport
-        self._epoll.register(transport.fd, select.EPOLLIN)
+        self._serve_from_now(transport)
         return transport
+
+    def take_over(self, transport: SocketTransport) -> None:
+        """As `add`, for a transport that may have read ahead: what it holds is handled now, in a turn of its own,
+        because the socket will not be ready for it."""
+        self._serve_from_now(transport)
+        if transport.connection.is_open:
+            self._turn.begin()
+            self._serve(transport.fd, select.EPOLLIN, self._turn.began, BULK_READ_BYTES)
+            self._turn.end()
+
+    def _serve_from_now(self, transport: SocketTransport) -> None:
+        transport.connection.transport = transport
+        if self._is_over:
+            transport.connection.close("stopped")
+        else:
+            self._transports[transport.fd] = transport
+            self._epoll.register(transport.fd, select.EPOLLIN)
 
     def modify(self, fd: int, interest: int) -> None:
         self._epoll.modify(fd, interest)

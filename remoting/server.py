@@ -28,13 +28,14 @@ from triomq.remoting.certificates import names_of
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
-from triomq.remoting.handshake import HANDSHAKE_BYTE, PLAIN_REFUSED, HandshakeFailed, HandshakeLog, shake_hands
+from triomq.remoting.handshake import HANDSHAKE_BYTE, PLAIN_REFUSED, HandshakeFailed, HandshakeLog, Secured, secure
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.scheduling.step_line import StepLine
 from triomq.remoting.stream_transport import serve_stream
+from triomq.remoting.tls_transport import TlsTransport
 from triomq.remoting.turn import Turn
 
 log = get_logger("triomq.remoting.server")
@@ -228,7 +229,8 @@ class RemotingServer:
         self._events.connection_closed(connection)
 
     def _accepted(self, table: ProcessorTable, sock: socket.socket) -> None:
-        """Serve a new socket: in the poller, or in a task when it may speak TLS. Close it if there is no room."""
+        """Serve a new socket in the poller, after a task of its own when it may speak TLS. Close it if there is no
+        room."""
         first = Undecided()
         place: Place | None = None
         try:
@@ -293,36 +295,33 @@ class RemotingServer:
         place: Place,
         first: Undecided,
     ) -> None:
-        """Perform the handshake and serve. Closes the socket and frees the place in every case."""
-        stream: trio.SSLStream[trio.SocketStream] | None = None
+        """Perform the handshake, then let the poller serve the connection. Otherwise close the socket and free the
+        place."""
+        assert self._poller is not None
+        is_owned = True
         first.scope = trio.CancelScope()
         try:
             context = await self._tls_context() if self._tls_context is not None else None
             if context is None:
                 self._tls_failed.failed(ends[0].text, "no certificate can be used here; an earlier line says why")
                 return
-            plain = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-            stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
+            secured: Secured | None = None
             try:
                 with first.scope:
-                    await shake_hands(stream)
+                    secured = await secure(sock, context)
             except HandshakeFailed as error:
                 self._tls_failed.failed(ends[0].text, str(error))
-                await trio.aclose_forcefully(stream)
                 return
-            if first.scope.cancelled_caught:
-                await trio.aclose_forcefully(stream)
+            if secured is None or first.scope.cancel_called:
                 return
+            is_owned = False
             connection = self._connect(table, *ends, place, was_heard=True)
-            connection.peer_names = names_of(stream.getpeercert())
-            await serve_stream(stream, connection, self._turn)
+            connection.peer_names = names_of(secured.tls.getpeercert())
+            self._poller.take_over(TlsTransport(self._poller, sock, connection, secured))
         finally:
-            sock.close()
-            place.leave()
-            if stream is not None:
-                # The stream refers to itself and holds OpenSSL's buffers. Clearing it frees it without garbage
-                # collection.
-                vars(stream).clear()
+            if is_owned:
+                sock.close()
+                place.leave()
 
     async def _accept_streams(
         self, listener: trio.SocketListener | network.SimulatedListener, table: ProcessorTable

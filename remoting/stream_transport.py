@@ -1,7 +1,7 @@
 """One connection over a trio stream, with a reading and a writing task.
 
-Used for TLS, for memory streams in tests, and where epoll is not available. The connection's back-pressure bounds the
-output queue: above the high water mark nothing more is read.
+Used for TLS connections that a client opens, for memory streams in tests, and where epoll is not available. The
+connection's back-pressure bounds the output queue: above the high water mark nothing more is read.
 """
 
 from __future__ import annotations

@@ -116,6 +116,8 @@ def make_server_context(settings: TlsSettings, client_auth: ssl.VerifyMode | Non
     """Create the server's context: from the files, or in test mode with the openssl program. Raise TlsError.
     `client_auth` replaces what the settings require of clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # OpenSSL 3 refuses that by itself. While it lasted, OpenSSL would accept no output (tls_transport).
+    context.options |= ssl.OP_NO_RENEGOTIATION
     if settings.is_test_mode:
         _load_temporary_certificate(context)
         return context

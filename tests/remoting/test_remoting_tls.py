@@ -130,17 +130,17 @@ async def test_a_first_rush_makes_one_certificate(monkeypatch: pytest.MonkeyPatc
 
 @needs_openssl
 @pytest.mark.parametrize("is_handshake", [True, False])
-async def test_a_closed_stream_is_freed_without_the_collector(
+async def test_what_a_closed_connection_had_is_freed_without_the_collector(
     monkeypatch: pytest.MonkeyPatch, is_handshake: bool
 ) -> None:
     """Each holds some 36 KiB, and daemons run the garbage collector rarely."""
     freed = trio.Event()
-    make_stream = trio.SSLStream
+    wrap_bio = ssl.SSLContext.wrap_bio
 
-    def make_watched_stream(*arguments: Any, **more: Any) -> Any:
-        stream = make_stream(*arguments, **more)
-        weakref.finalize(stream, freed.set)
-        return stream
+    def wrap_watched_bio(*arguments: Any, **more: Any) -> Any:
+        tls = wrap_bio(*arguments, **more)
+        weakref.finalize(tls, freed.set)
+        return tls
 
     def come_and_go(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
@@ -154,7 +154,7 @@ async def test_a_closed_stream_is_freed_without_the_collector(
                 peer.sendall(encode_frame(new_request(ECHO)))
                 assert peer.recv(65536)
 
-    monkeypatch.setattr(trio, "SSLStream", make_watched_stream)
+    monkeypatch.setattr(ssl.SSLContext, "wrap_bio", wrap_watched_bio)
     async with serving(settings()) as (address, _):
         gc.collect()
         gc.disable()
