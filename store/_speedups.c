@@ -1,7 +1,7 @@
 /* The functions of store/ that every message passes, again in C: index entries, consume queue entries, reading a record
-   back from the log, passing over what a filter does not match, and the entries of a group's ledger. Each does exactly
+   back from the log, taking what a filter matches, and the entries of a group's ledger. Each does exactly
    what the Python function of the same name plus "_reference" does, in index_file.py, consume_queue.py,
-   scanned_record.py, collecting.py and dledger/ledger/runs.py (see protocol/speedups.py); pass_records is a fast path.
+   scanned_record.py, collecting.py and dledger/ledger/runs.py (see protocol/speedups.py); take_records is a fast path.
    tests/store/test_store_speedups.py and test_store_filters.py compare them. No function keeps state between calls. */
 
 #include "../protocol/_speedups.h"
@@ -494,52 +494,133 @@ static int properties_of(const unsigned char *record, int64_t size, Bytes *store
     return (stored->at[-2] << 8 | stored->at[-1]) == properties_size;
 }
 
-PyDoc_STRVAR(pass_records_doc,
-"pass_records($module, entries, at, max_size, most, log, start, low, high, conditions, /)\n--\n\n-> (position, is match)");
-
-static PyObject *pass_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+/* Begin to read what decides about a record, its lengths at the front and its properties at the back. Of a log larger
+   than the processor's caches each part is in none of them, and to wait for one after the other takes longer than to
+   decide. */
+static inline void prefetch(const unsigned char *record, int64_t size)
 {
-    int64_t at, max_size, most, start, low, high;
-    Conditions conditions;
-    Py_buffer log;
-    if (!count_is(count, 9, "pass_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
-        || !read_number(arguments[2], 64, &max_size) || !read_number(arguments[3], 64, &most)
-        || !read_number(arguments[5], 64, &start) || !read_number(arguments[6], 64, &low)
-        || !read_number(arguments[7], 64, &high) || !is_bytes(arguments[8]))
+#ifdef __GNUC__
+    __builtin_prefetch(record);
+    for (int64_t at = size < 256 ? 0 : size - 256; at < size; at += 64)
+        __builtin_prefetch(record + at);
+    __builtin_prefetch(record + (size < HEAD_BYTES ? 0 : HEAD_BYTES - 4));
+#else
+    (void)record, (void)size;
+#endif
+}
+
+#define PREFETCHED_ENTRIES 4
+
+/* The part of the mapped log that may be read, from the log offset `start` on. */
+typedef struct {
+    const unsigned char *at;
+    int64_t start, low, high;
+} Log;
+
+/* The bytes of the record to which an entry points, NULL if they may not be read. */
+static inline const unsigned char *record_of(const Log *log, const unsigned char *entry)
+{
+    int64_t offset = (int64_t)get64(entry), size = (int32_t)get32(entry + 8);
+    if (size <= 0 || offset < log->low || offset > log->high || size > log->high - offset)
         return NULL;
-    if (at < 0 || start < 0 || !read_conditions(arguments[8], &conditions)) {
+    return log->at + (offset - log->start);
+}
+
+/* Whether an entry's record matches: TRUE_VALUE, or FALSE_VALUE, UNKNOWN_VALUE; else Python decides. */
+static int matches(
+    const Log *log, const unsigned char *entry, const unsigned char *codes, Py_ssize_t code_count,
+    const Conditions *conditions)
+{
+    if (code_count > 0)
+        return has_code(codes, code_count, (int32_t)get32(entry + 16)) ? TRUE_VALUE : FALSE_VALUE;
+    if (conditions == NULL)
+        return TRUE_VALUE;
+    Bytes stored, found[MAX_NAMES];
+    if (!properties_of(record_of(log, entry), (int32_t)get32(entry + 8), &stored))
+        return UNSURE;
+    find_properties(conditions, stored, found);
+    return evaluate(conditions, found);
+}
+
+/* The runs joined. */
+static PyObject *joined(const Bytes *runs, Py_ssize_t count)
+{
+    Py_ssize_t size = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        size += runs[i].size;
+    PyObject *whole = PyBytes_FromStringAndSize(NULL, size);
+    unsigned char *at = whole == NULL ? NULL : (unsigned char *)PyBytes_AS_STRING(whole);
+    for (Py_ssize_t i = 0; at != NULL && i < count; i++)
+        at = put_data(at, runs[i].at, runs[i].size);
+    return whole;
+}
+
+PyDoc_STRVAR(take_records_doc,
+"take_records($module, entries, at, count, first_room, room, most, log, start, low, high, codes, conditions, /)\n--\n\n"
+"-> (position, number of records, records)");
+
+static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t at, left, longest, room, most;
+    Log log;
+    Conditions conditions;
+    Py_buffer mapped;
+    if (!count_is(count, 12, "take_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
+        || !read_number(arguments[2], 64, &left) || !read_number(arguments[3], 64, &longest)
+        || !read_number(arguments[4], 64, &room) || !read_number(arguments[5], 64, &most)
+        || !read_number(arguments[7], 64, &log.start) || !read_number(arguments[8], 64, &log.low)
+        || !read_number(arguments[9], 64, &log.high) || !is_bytes(arguments[10]) || !is_bytes(arguments[11]))
+        return NULL;
+    int has_conditions = PyBytes_GET_SIZE(arguments[11]) > 0;
+    if (at < 0 || log.start < 0 || (has_conditions && !read_conditions(arguments[11], &conditions))) {
         PyErr_SetString(PyExc_ValueError, "position, start or conditions are malformed");
         return NULL;
     }
-    if (PyObject_GetBuffer(arguments[4], &log, PyBUF_SIMPLE) < 0)
-        return NULL;
-    if (low < start)
-        low = start;
-    if (high < start)
-        high = start;
-    if (high - start > log.len)
-        high = start + log.len;
     const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
-    int64_t end = PyBytes_GET_SIZE(arguments[0]);
-    int value = FALSE_VALUE;
-    for (; at <= end - ENTRY_BYTES && most > 0; at += ENTRY_BYTES, most--) {
-        int64_t offset = (int64_t)get64(entries + at), size = (int32_t)get32(entries + at + 8);
-        Bytes stored, found[MAX_NAMES];
-        if (size > max_size || offset < low || offset > high || size > high - offset
-            || !properties_of((const unsigned char *)log.buf + (offset - start), size, &stored))
-            break;
-        find_properties(&conditions, stored, found);
-        value = evaluate(&conditions, found);
-        if (value != FALSE_VALUE && value != UNKNOWN_VALUE)
-            break;
+    const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[10]);
+    int64_t end = PyBytes_GET_SIZE(arguments[0]), entry_count = end / ENTRY_BYTES;
+    Py_ssize_t code_count = PyBytes_GET_SIZE(arguments[10]) / 4, run_count = 0, taken = 0;
+    Bytes *runs = PyMem_New(Bytes, left < 1 ? 1 : left < entry_count ? left : entry_count + 1);
+    if (runs == NULL)
+        return PyErr_NoMemory();
+    if (PyObject_GetBuffer(arguments[6], &mapped, PyBUF_SIMPLE) < 0) {
+        PyMem_Free(runs);
+        return NULL;
     }
-    PyBuffer_Release(&log);
+    log.at = mapped.buf;
+    log.low = log.low < log.start ? log.start : log.low;
+    log.high = log.high < log.start ? log.start : log.high;
+    log.high = log.high - log.start > mapped.len ? log.start + mapped.len : log.high;
+    int value = FALSE_VALUE;
+    for (; at <= end - ENTRY_BYTES && taken < left && most > 0; at += ENTRY_BYTES, most--) {
+        const unsigned char *record = record_of(&log, entries + at), *next;
+        int64_t size = (int32_t)get32(entries + at + 8), ahead = at + PREFETCHED_ENTRIES * ENTRY_BYTES;
+        if (has_conditions && ahead <= end - ENTRY_BYTES && (next = record_of(&log, entries + ahead)) != NULL)
+            prefetch(next, (int32_t)get32(entries + ahead + 8));
+        if (record == NULL || size > longest)
+            break;
+        value = matches(&log, entries + at, codes, code_count, has_conditions ? &conditions : NULL);
+        if (value == FALSE_VALUE || value == UNKNOWN_VALUE)
+            continue;
+        if (value != TRUE_VALUE)
+            break;
+        if (run_count > 0 && runs[run_count - 1].at + runs[run_count - 1].size == record)
+            runs[run_count - 1].size += (Py_ssize_t)size;
+        else
+            runs[run_count++] = (Bytes){record, (Py_ssize_t)size};
+        room -= size;
+        longest = room;
+        taken++;
+    }
+    PyObject *body = value == MALFORMED ? NULL : joined(runs, run_count);
+    PyBuffer_Release(&mapped);
+    PyMem_Free(runs);
     if (value == MALFORMED) {
         PyErr_SetString(PyExc_ValueError, "the steps of the conditions are malformed");
         return NULL;
     }
-    PyObject *found[] = {PyLong_FromLongLong(at), PyBool_FromLong(value == TRUE_VALUE)};
-    return tuple_of(found, 2);
+    PyObject *found[] = {PyLong_FromLongLong(at), PyLong_FromSsize_t(taken), body};
+    return tuple_of(found, 3);
 }
 
 /* -- the ledger of a group: see dledger/ledger/runs.py -------------------------------------------------------------- */
@@ -623,7 +704,7 @@ static PyMethodDef functions[] = {
     FUNCTION(add_queue_entry),
     FUNCTION(scan_record),
     FUNCTION(pass_entries),
-    FUNCTION(pass_records),
+    FUNCTION(take_records),
     FUNCTION(entries_of),
     {NULL, NULL, 0, NULL},
 };

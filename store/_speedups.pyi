@@ -41,16 +41,19 @@ def scan_record(
     data: bytes, at: int, end: int, /
 ) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None: ...
 def pass_entries(entries: bytes, at: int, max_size: int, low: int, codes: bytes, /) -> int: ...
-def pass_records(
+def take_records(
     entries: bytes,
     at: int,
-    max_size: int,
+    count: int,
+    first_room: int,
+    room: int,
     most: int,
     log: mmap.mmap | bytes,
     start: int,
     low: int,
     high: int,
+    codes: bytes,
     conditions: bytes,
     /,
-) -> tuple[int, bool]: ...
+) -> tuple[int, int, bytes]: ...
 def entries_of(records: bytes, at: int, index: int, term: int, pos: int, room: int, /) -> tuple[bytes, bytes, int]: ...

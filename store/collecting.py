@@ -4,9 +4,10 @@ Records that this process wrote are returned without a check. Records that were 
 been damaged there, and recovery reads only the newest of them. Such records are checked on every read, and one that is
 not a valid record of the requested queue is skipped, never returned.
 
-A filter looks at many entries for each record that it returns. Two functions pass over those that do not match, many at
-once: `pass_entries` by their tags codes, and the fast path `pass_records` by the stored properties, where they lie in
-the mapped log, so that nothing is copied. Both stop at everything unusual, and this module then decides.
+The fast path `take_records` takes the records of many entries at once: all of them, those with a tags code, or those
+whose stored properties satisfy an SQL92 expression, which it reads where they lie in the mapped log. It stops at
+everything unusual, and this module then decides. Where it may not look, at records that were on the disk before and in
+a pure build, `pass_entries` passes over what has no wanted tags code.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from triomq.protocol.speedups import accelerated, fast_path
 from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents
 from triomq.store.live_settings import LiveSettings
+from triomq.store.log.scanned_record import HEAD_BYTES, scan_record
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.results import GetResult, GetStatus, MessageFilter
 
@@ -29,10 +31,11 @@ log = structlog.get_logger("triomq.store.read")
 
 # The characters of filter expressions that one pull evaluates, each once for each record: some 50 ms.
 _MAX_SCAN_COST: Final = 500_000
-# The longest size of a record, which is below that of a filler; less than any size; below all log offsets.
+# The longest size of a record, which is below that of a filler; less than any size; below and above all log offsets.
 _ANYTHING: Final = FILLER_SIZE_BYTES - 1
 _NOTHING: Final = -(1 << 31) - 1
 _EVERYWHERE: Final = -(1 << 63)
+_NOWHERE: Final = (1 << 62) - 1
 _entry_at: Final = ENTRY.unpack_from
 
 
@@ -52,7 +55,7 @@ def pass_entries_reference(entries: bytes, at: int, max_size: int, low: int, cod
 
 
 _pass_entries: Final = accelerated(pass_entries_reference)
-_pass_records: Final = fast_path("pass_records", __name__.rpartition(".")[0])
+_take_records: Final = fast_path("take_records", __name__.rpartition(".")[0])
 
 
 class Limits:
@@ -77,15 +80,14 @@ class Limits:
             return self._recent_bytes - size_bytes if count < self._recent_count else _NOTHING
         return self._other_bytes - size_bytes if count < self._other_count else _NOTHING
 
-    def certain_room(self, count: int, size_bytes: int, max_count: int, is_recent: bool) -> int:
-        """Return the size of the longest record that is certain to fit here and behind what does not match; a filler's
-        is longer. Behind recent records all are, behind others not, so that these are held to both limits."""
-        if not count:
-            return _ANYTHING
-        room = self.room(count, size_bytes, max_count, True)
+    def certain_room(self, count: int, size_bytes: int, max_count: int, is_recent: bool) -> tuple[int, int]:
+        """Return how many more records, and of how many bytes, are certain to fit here and behind what does not match,
+        but no more bytes than a filler's size. Behind recent records all are recent, behind others not, so that these
+        are held to both limits. The first record fits whatever its size."""
+        most, room = self._recent_count, self._recent_bytes
         if not is_recent:
-            room = min(room, self.room(count, size_bytes, max_count, False))
-        return min(room, _ANYTHING)
+            most, room = min(most, self._other_count), min(room, self._other_bytes)
+        return max(min(most, max_count), 1) - count, min(room - size_bytes, _ANYTHING)
 
 
 class Collecting:
@@ -105,120 +107,113 @@ class Collecting:
         self._unsound_at = -1
         self.damaged_count = 0
 
-    def collect(self, result: GetResult, queue: ConsumeQueue, entries: bytes, max_count: int) -> None:
-        """Add the records of the entries to `result` until it is full, and set its other fields."""
-        commit_log = self._log
-        log_end = commit_log.committed_offset
-        limits = self._limits()
-        written_from = self.written_from
-        records = result.records
-        looked_at = log_end
-        gone_before = 0
-        scanned = size_bytes = 0
-        for physical_offset, size, _ in ENTRY.iter_unpack(entries):
-            if size == FILLER_SIZE_BYTES:
-                scanned += 1
-                continue
-            looked_at = physical_offset
-            if physical_offset < gone_before:
-                scanned += 1
-                continue
-            is_recent = log_end - physical_offset <= self._recent_bytes
-            if records and size > limits.room(len(records), size_bytes, max_count, is_recent):
-                break
-            scanned += 1
-            data = commit_log.read(physical_offset, size)
-            if data is None:
-                gone_before = self._gone_before(result, queue, physical_offset, size, gone_before)
-                continue
-            if physical_offset < written_from and not self.is_sound(data, physical_offset, queue):
-                continue
-            records.append(data)
-            size_bytes += size
-        self._finish(result, scanned, size_bytes, log_end - looked_at)
-
-    def collect_matching(
-        self, result: GetResult, queue: ConsumeQueue, entries: bytes, max_count: int, message_filter: MessageFilter
+    def collect(
+        self,
+        result: GetResult,
+        queue: ConsumeQueue,
+        entries: bytes,
+        max_count: int,
+        message_filter: MessageFilter | None = None,
     ) -> None:
-        """`collect` what a filter matches."""
-        commit_log = self._log
-        log_end = commit_log.committed_offset
+        """Add the records of the entries that the filter matches to `result` until it is full, and set its other
+        fields."""
+        log_end = self._log.committed_offset
         limits = self._limits()
-        records = result.records
         looked_at = log_end
-        gone_before = at = scanned = size_bytes = cost = 0
+        gone_before = at = cost = 0
         end = len(entries)
-        can_pass = queue.ext is None and bool(message_filter.tag_codes or message_filter.conditions)
+        take_from = _NOWHERE  # a single record costs less by itself
+        if message_filter is not None or (max_count > 1 and end > ENTRY_BYTES):
+            take_from = self._take_from(queue, message_filter)
         while at < end:
-            is_match = False
-            if can_pass:
-                is_recent = log_end - _entry_at(entries, at)[0] <= self._recent_bytes
-                low = log_end - self._recent_bytes if records and is_recent else _EVERYWHERE
-                room = limits.certain_room(len(records), size_bytes, max_count, is_recent)
-                reached, is_match = self._pass_over(entries, at, (room, low), cost, gone_before, message_filter)
+            physical_offset, size, tags_code = _entry_at(entries, at)
+            if physical_offset >= take_from and physical_offset >= gone_before:
+                reached = self._take(result, entries, at, max_count, gone_before, cost, message_filter)
                 if reached > at:
-                    passed = (reached - at) // ENTRY_BYTES
-                    scanned += passed
-                    if not message_filter.tag_codes:
-                        cost += passed * message_filter.cost
+                    if message_filter is not None:
+                        cost += (reached - at) // ENTRY_BYTES * message_filter.cost
                     looked_at = _entry_at(entries, reached - ENTRY_BYTES)[0]
                     at = reached
                     if at >= end:
                         break
-            physical_offset, size, tags_code = _entry_at(entries, at)
-            at += ENTRY_BYTES
-            if size == FILLER_SIZE_BYTES:
-                scanned += 1
-                continue
-            looked_at = physical_offset
-            if physical_offset < gone_before:
-                scanned += 1
+                    physical_offset, size, tags_code = _entry_at(entries, at)
+            if size != FILLER_SIZE_BYTES:
+                looked_at = physical_offset
+            if size == FILLER_SIZE_BYTES or physical_offset < gone_before:
+                at += ENTRY_BYTES
                 continue
             is_recent = log_end - physical_offset <= self._recent_bytes
-            if records and size > limits.room(len(records), size_bytes, max_count, is_recent):
+            count = result.message_count
+            if count and size > limits.room(count, result.size_bytes, max_count, is_recent):
                 break
-            scanned += 1
-            if not is_match and not _matches_entry(message_filter, queue, tags_code):
+            at += ENTRY_BYTES
+            if message_filter is not None and not _matches_entry(message_filter, queue, tags_code):
                 continue
-            data = commit_log.read(physical_offset, size)
+            data = self._log.read(physical_offset, size)
             if data is None:
                 gone_before = self._gone_before(result, queue, physical_offset, size, gone_before)
                 continue
             if physical_offset < self.written_from and not self.is_sound(data, physical_offset, queue):
                 continue
-            if is_match or message_filter.matches_record(data):
-                records.append(data)
-                size_bytes += size
-            cost += message_filter.cost
-            if cost > _MAX_SCAN_COST:
-                break  # the client pulls again behind what was scanned
-        self._finish(result, scanned, size_bytes, log_end - looked_at)
+            if message_filter is None or message_filter.matches_record(data):
+                result.runs.append(data)
+                result.message_count += 1
+                result.size_bytes += size
+            if message_filter is not None:
+                cost += message_filter.cost
+                if cost > _MAX_SCAN_COST:
+                    break  # the client pulls again behind what was scanned
+        self._finish(result, at // ENTRY_BYTES, log_end - looked_at)
 
-    def _pass_over(
+    def _take_from(self, queue: ConsumeQueue, message_filter: MessageFilter | None) -> int:
+        """Return the log offset from which on `_take` can take or pass over anything."""
+        if message_filter is not None and (queue.ext is not None or not _is_known(message_filter)):
+            return _NOWHERE
+        if message_filter is not None and message_filter.tag_codes:
+            return 0
+        return self.written_from if _take_records is not None else _NOWHERE
+
+    def _take(
         self,
+        result: GetResult,
         entries: bytes,
         at: int,
-        room: tuple[int, int],
-        cost: int,
+        max_count: int,
         gone_before: int,
-        message_filter: MessageFilter,
-    ) -> tuple[int, bool]:
-        """Return the position of the first entry from `at` on about which this class has to decide, and whether its
-        record is known to match. What lies before it does not match, is no longer than the first number of `room`
-        (Limits.certain_room), and does not point before the second, a log offset."""
-        max_size, low = room
-        if message_filter.tag_codes:
-            return _pass_entries(entries, at, max_size, low, message_filter.tag_codes), False
-        file = self._log.sequence.find(_entry_at(entries, at)[0]) if _pass_records is not None else None
-        if file is None or _pass_records is None:
-            return at, False
-        most = (_MAX_SCAN_COST - cost) // max(1, message_filter.cost)
+        cost: int,
+        message_filter: MessageFilter | None,
+    ) -> int:
+        """Add what matches from `at` on to `result`, as long as all is usual. Return the position of the first entry
+        about which `collect` has to decide."""
+        taken = result.message_count
+        log_end = self._log.committed_offset
+        first = _entry_at(entries, at)[0]
+        is_recent = log_end - first <= self._recent_bytes
+        low = log_end - self._recent_bytes if is_recent else _EVERYWHERE
+        count, room = self._known_limits.certain_room(taken, result.size_bytes, max_count, is_recent)
+        first_room = room if taken else _ANYTHING
+        codes = conditions = b""
+        most = len(entries)
+        if message_filter is not None:
+            codes, conditions = message_filter.tag_codes, message_filter.conditions
+            most = (_MAX_SCAN_COST - cost) // max(1, message_filter.cost)
+        if count <= 0:
+            return at
+        if _take_records is None or first < self.written_from:
+            return _pass_entries(entries, at, first_room, low, codes) if codes else at
+        file = self._log.sequence.find(first)
+        if file is None:
+            return at
         low = max(low, self.written_from, gone_before)
-        high = min(self._log.committed_offset, file.end)
-        found: tuple[int, bool] = _pass_records(
-            entries, at, max_size, most, file.map(), file.start, low, high, message_filter.conditions
+        high = min(log_end, file.end)
+        reached: int
+        records: bytes
+        reached, count, records = _take_records(
+            entries, at, count, first_room, room, most, file.map(), file.start, low, high, codes, conditions
         )
-        return found
+        if count:
+            result.add(count, records)
+        return reached
 
     def _limits(self) -> Limits:
         """Return the limits by the settings as they are now; a change at run time replaces the settings record."""
@@ -231,24 +226,35 @@ class Collecting:
     ) -> int:
         """Return the log offset before which all records are gone, since the log has none at `physical_offset`."""
         if physical_offset < self._log.committed_offset and self._log.sequence.find(physical_offset) is None:
-            if not result.records:
+            if not result.message_count:
                 result.status = GetStatus.MESSAGE_WAS_REMOVING
             return self._log.next_file_start(physical_offset)
         self._tell_unsound(physical_offset, f"the entry points to no record of {size} bytes", queue)
         return gone_before
 
-    def _finish(self, result: GetResult, scanned: int, size_bytes: int, behind_bytes: int) -> None:
+    def _finish(self, result: GetResult, scanned: int, behind_bytes: int) -> None:
         """Set the fields of a result whose records are collected."""
-        records = result.records
-        if records:
+        if result.message_count:
             result.status = GetStatus.FOUND
-        result.size_bytes = size_bytes
-        result.message_count = len(records)
         result.next_begin_offset += scanned
         result.suggest_slave = behind_bytes > self._recent_bytes
 
     def is_sound(self, data: bytes, physical_offset: int, queue: ConsumeQueue | None = None) -> bool:
         """Return whether this is one whole record with a valid body CRC, at its own offset, and of this queue."""
+        found = scan_record(data, 0, len(data))
+        if found is not None:
+            size, crc, queue_id, _, own_offset, _, _, body_length, topic, _ = found
+            if (
+                size == len(data)
+                and own_offset == physical_offset
+                and (queue is None or (queue_id == queue.queue_id and topic == queue.topic_bytes))
+                and record.body_crc(data[HEAD_BYTES : HEAD_BYTES + body_length]) == crc
+            ):
+                return True
+        return self._is_unusual_but_sound(data, physical_offset, queue)
+
+    def _is_unusual_but_sound(self, data: bytes, physical_offset: int, queue: ConsumeQueue | None) -> bool:
+        """`is_sound` of every record. Tells what is wrong with it."""
         reason = ""
         try:
             fields = record.read_fields(data, 0, len(data))
@@ -278,6 +284,11 @@ class Collecting:
                 reason=reason,
                 topic=queue.topic if queue is not None else None,
             )
+
+
+def _is_known(message_filter: MessageFilter) -> bool:
+    """Return whether the filter can decide about many entries at once."""
+    return bool(message_filter.tag_codes or message_filter.conditions)
 
 
 def _matches_entry(message_filter: MessageFilter, queue: ConsumeQueue, tags_code: int) -> bool:

@@ -98,10 +98,7 @@ class Reading:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, low, high)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-        if message_filter is None:
-            self._collecting.collect(result, queue, entries, max_count)
-        else:
-            self._collecting.collect_matching(result, queue, entries, max_count, message_filter)
+        self._collecting.collect(result, queue, entries, max_count, message_filter)
         return result
 
     def _corrected(self, asked: int, proposed: int) -> int:

@@ -92,14 +92,15 @@ class PutResult(Place):
 
 
 class GetResult:
-    """The result of a pull. `records` are whole stored records; joined they are the body of a pull response."""
+    """The result of a pull. `runs` are each one or more whole stored records, together `message_count` records of
+    `size_bytes`; joined they are the body of a pull response."""
 
     __slots__ = (
         "max_offset",
         "message_count",
         "min_offset",
         "next_begin_offset",
-        "records",
+        "runs",
         "size_bytes",
         "status",
         "suggest_slave",
@@ -110,10 +111,33 @@ class GetResult:
         self.next_begin_offset = next_begin_offset
         self.min_offset = min_offset
         self.max_offset = max_offset
-        self.records: list[bytes] = []
+        self.runs: list[bytes] = []
         self.size_bytes = 0
         self.message_count = 0
         self.suggest_slave = False
+
+    def add(self, count: int, run: bytes) -> None:
+        """Add a run of this number of records."""
+        self.runs.append(run)
+        self.size_bytes += len(run)
+        self.message_count += count
+
+    @property
+    def body(self) -> bytes:
+        """The records joined."""
+        return self.runs[0] if len(self.runs) == 1 else b"".join(self.runs)
+
+    @property
+    def records(self) -> list[bytes]:
+        """Each record by itself."""
+        body = self.body
+        records: list[bytes] = []
+        at = 0
+        while at < len(body):
+            size = int.from_bytes(body[at : at + 4], "big") or len(body)  # each begins with its size, which is not 0
+            records.append(body[at : at + size])
+            at += size
+        return records
 
     def __repr__(self) -> str:
         return (

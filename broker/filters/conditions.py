@@ -1,4 +1,4 @@
-"""SQL92 expressions as bytes that the C function `pass_records` of store/ evaluates over stored records.
+"""SQL92 expressions as bytes that the C function `take_records` of store/ evaluates over stored records.
 
     conditions: count u8, names (length u8, ASCII), steps
     step:       kind u8, then for what looks at a property: number of its name u8, value if it is missing u8, and

@@ -308,7 +308,7 @@ class PullProcessor:
     ) -> RemotingCommand:
         body = b""
         if code == _SUCCESS:
-            body = result.records[0] if result.message_count == 1 else b"".join(result.records)
+            body = result.body
             self._stats.group_get(
                 header.consumer_group,
                 header.topic,

@@ -7,6 +7,7 @@ if there is one, then the properties of the record.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import pack
 from typing import TYPE_CHECKING, Final
 
@@ -110,13 +111,21 @@ def message_filter(
     if support_retry and table is not None and is_retry_topic(subscription.topic):
         return RetrySqlFilter(table, group_of_retry_topic(subscription.topic))
     if subscription.is_tag:
-        return None if subscription.sub_string == SUB_ALL else TagFilter(subscription.code_set)
+        return None if subscription.sub_string == SUB_ALL else tag_filter(subscription.code_set)
     return None if consumer_filter is None else SqlFilter(consumer_filter)
+
+
+def tag_filter(codes: frozenset[int]) -> TagFilter:
+    """Return the filter for these codes, which nothing changes: the most recently used ones are kept."""
+    return _kept_tag_filter(codes) if len(codes) <= MAX_SORTED_CODES else TagFilter(codes)
+
+
+_kept_tag_filter = lru_cache(maxsize=256)(TagFilter)  # at most 10 MiB
 
 
 def pack_tag_codes(codes: frozenset[int]) -> bytes:
     """Return the codes that an entry can have as `pass_entries` of store/ takes them: int32, big endian, ascending.
-    Every pull sorts them, so there is a limit, above which b"" is returned."""
+    A pull may have to sort them, so there is a limit, above which b"" is returned."""
     if len(codes) > MAX_SORTED_CODES:
         return b""
     possible = sorted(code for code in codes if -(1 << 31) <= code < 1 << 31)

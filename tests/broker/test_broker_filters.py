@@ -7,7 +7,7 @@ from golden_data import golden_expectation, golden_store
 
 from triomq.broker.errors import TableFull
 from triomq.broker.filters.bloom import BloomFilter, has_bits, murmur3_64, set_bits
-from triomq.broker.pulls.message_filter import RetrySqlFilter, TagFilter, message_filter
+from triomq.broker.pulls.message_filter import MAX_SORTED_CODES, RetrySqlFilter, TagFilter, message_filter
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
 from triomq.protocol.java import string_hash
 from triomq.protocol.message import MessageExt
@@ -232,6 +232,16 @@ def test_tag_filter_compares_the_low_half_of_the_tags_code() -> None:
     assert string_hash("polygenelubricants!") < 0
     assert negative.matches_entry(string_hash("polygenelubricants!"), None)
     assert negative.matches_entry(string_hash("polygenelubricants!") & 0xFFFFFFFF, None)
+
+
+def test_the_filter_for_some_tags_is_made_once() -> None:
+    def of(count: int) -> object:
+        return message_filter(build_subscription("T", " || ".join([f"t{number}" for number in range(count)])), None)
+
+    assert of(2) is of(2)
+    assert of(2) is not of(3)
+    assert of(MAX_SORTED_CODES) is of(MAX_SORTED_CODES)
+    assert of(MAX_SORTED_CODES + 1) is not of(MAX_SORTED_CODES + 1)
 
 
 def test_everything_passes_without_a_filter() -> None:

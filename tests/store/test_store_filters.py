@@ -27,7 +27,6 @@ from triomq.store.queues.consume_queue import ENTRY, FILLER
 from triomq.store.results import ExtUnit, GetResult, MessageFilter
 
 LONG = (1 << 31) - 2
-MOST = 1000
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +38,12 @@ def filter_of(expression: str) -> ConsumerFilter:
     return ConsumerFilter("T", "G", expression, 0, 0, None)
 
 
-def passed(c: ModuleType, conditions: bytes, record: bytes, most: int = MOST) -> tuple[int, bool]:
-    found: tuple[int, bool] = c.pass_records(
-        ENTRY.pack(0, len(record), 0), 0, LONG, most, record, 0, 0, len(record), conditions
+def taken(c: ModuleType, conditions: bytes, record: bytes) -> tuple[int, list[bytes]]:
+    position, count, records = c.take_records(
+        ENTRY.pack(0, len(record), 0), 0, 1, LONG, LONG, 1, record, 0, 0, len(record), b"", conditions
     )
-    return found
+    assert count == bool(records)
+    return position, [records] if count else []
 
 
 names = st.sampled_from(["a", "b", "NULLS", "b2"])
@@ -155,9 +155,9 @@ def test_conditions_decide_as_the_tree_does_or_not_at_all(c: ModuleType, text: s
     record = bytes(encoded(b"topic", b"body", properties))
     matches = SqlFilter(filter_of(text)).matches_record(record)
     if not fast_paths.conditions_decide(tree, parse_bytes(properties)):
-        assert passed(c, conditions, record) == (0, False), "the tree decides"
+        assert taken(c, conditions, record) == (0, []), "the tree decides"
     else:
-        assert passed(c, conditions, record) == ((0, True) if matches else (20, False))
+        assert taken(c, conditions, record) == (20, [record] if matches else [])
 
 
 @pytest.mark.parametrize(
@@ -208,34 +208,75 @@ def test_other_expressions_are_left_to_the_tree(text: str) -> None:
 def test_properties_are_found_behind_hosts_of_any_length(c: ModuleType, flags: int) -> None:
     hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
     record = bytes(encoded(b"t", b"body", b"a\x013", sys_flag=flags, born_host=hosts[0], store_host=hosts[1]))
-    for text, expected in (("a = 3", (0, True)), ("a = 4", (20, False))):
-        assert passed(c, encode_conditions(compile_expression(text)), record) == expected
+    for text, expected in (("a = 3", [record]), ("a = 4", [])):
+        assert taken(c, encode_conditions(compile_expression(text)), record) == (20, expected)
 
 
-def test_what_is_unusual_ends_the_passing(c: ModuleType) -> None:
+@pytest.mark.parametrize(
+    ("text", "codes", "is_taken"),
+    [("a = 4", [], False), ("a = 3", [], True), ("", [7], True), ("", [-8, 9], False), ("", [], True)],
+)
+def test_what_is_unusual_ends_the_taking(c: ModuleType, text: str, codes: list[int], is_taken: bool) -> None:
     """A filler, a long record, one outside of the bytes that may be read, the most records, the last entry."""
     record = bytes(encoded(b"t", b"body", b"a\x013"))
     size = len(record)
     log = record * 4
-    conditions = encode_conditions(compile_expression("a = 4"))
-    entries = b"".join([ENTRY.pack(100 + at * size, size, 0) for at in range(4)])
+    conditions = encode_conditions(compile_expression(text)) if text else b""
+    wanted = struct.pack(f">{len(codes)}i", *codes)
+    entries = b"".join([ENTRY.pack(100 + at * size, size, 7) for at in range(4)])
 
-    def reached(low: int = 0, high: int = 1 << 40, most: int = 9, longest: int = LONG, data: bytes = entries) -> Any:
-        return c.pass_records(data, 0, longest, most, log, 100, low, high, conditions)
+    def reached(
+        low: int = 0, high: int = 1 << 40, most: int = 9, longest: int = LONG, data: bytes = entries, at: int = 0
+    ) -> int:
+        found = c.take_records(data, at, 9, longest, LONG, most, log, 100, low, high, wanted, conditions)
+        position, count, records = found
+        assert count == ((position - at) // 20 if is_taken else 0)
+        assert records == record * count
+        return int(position)
 
-    assert reached() == (80, False)
-    assert reached(most=2) == (40, False)
-    assert reached(most=0) == (0, False)
-    assert reached(longest=size - 1) == (0, False)
-    assert reached(high=100 + 3 * size) == (60, False)
-    assert reached(high=99 + 3 * size) == (40, False)
-    assert reached(high=-(1 << 63)) == (0, False)
-    assert reached(low=101) == (0, False)
-    assert reached(data=entries[:20] + FILLER + entries) == (20, False)
-    assert reached(data=entries + ENTRY.pack(100 + 4 * size, size, 0)) == (80, False)
-    assert reached(data=entries[:20] + ENTRY.pack(100, size - 1, 0)) == (20, False)
-    assert reached(data=entries[:20] + ENTRY.pack(0, size, 0)) == (20, False)
-    assert reached(data=entries[:39]) == (20, False)
+    assert reached() == 80
+    assert reached(at=40) == 80
+    assert reached(most=2) == 40
+    assert reached(most=0) == 0
+    assert reached(longest=size - 1) == 0
+    assert reached(high=100 + 3 * size) == 60
+    assert reached(high=99 + 3 * size) == 40
+    assert reached(high=-(1 << 63)) == 0
+    assert reached(low=101) == 0
+    assert reached(data=entries[:20] + FILLER + entries) == 20
+    assert reached(data=entries + ENTRY.pack(100 + 4 * size, size, 7)) == 80
+    assert reached(data=entries[:20] + ENTRY.pack(100, 0, 7)) == 20
+    assert reached(data=entries[:20] + ENTRY.pack(100, -1, 7)) == 20
+    assert reached(data=entries[:20] + ENTRY.pack(0, size, 7)) == 20
+    assert reached(data=entries[:39]) == 20
+    if text:
+        assert reached(data=entries[:20] + ENTRY.pack(100, size - 1, 7)) == 20
+
+
+@pytest.mark.parametrize("codes", [b"", struct.pack(">i", 7)])
+def test_records_are_taken_as_long_as_they_fit(c: ModuleType, codes: bytes) -> None:
+    """The first one may be longer; what does not match has to fit as well, so that `collect` stops there."""
+    log = b"abcdefgh"
+    entries = b"".join([ENTRY.pack(at, size, 7) for at, size in ((0, 3), (3, 2), (5, 1), (6, 2))])
+
+    def taken(count: int, first_room: int, room: int) -> Any:
+        return c.take_records(entries, 0, count, first_room, room, 9, log, 0, 0, 8, codes, b"")
+
+    assert taken(9, LONG, 8) == (80, 4, b"abcdefgh")
+    assert taken(2, LONG, 8) == (40, 2, b"abcde")
+    assert taken(0, LONG, 8) == (0, 0, b"")
+    assert taken(9, LONG, 7) == (60, 3, b"abcdef")
+    assert taken(9, LONG, 4) == (20, 1, b"abc")
+    assert taken(9, LONG, 2) == (20, 1, b"abc")
+    assert taken(9, 2, 8) == (0, 0, b"")
+    other = ENTRY.pack(0, 3, 7) + ENTRY.pack(3, 3, 8)
+    position, _, _ = c.take_records(other, 0, 9, LONG, 5, 9, log, 0, 0, 8, struct.pack(">i", 7), b"")
+    assert position == 20
+
+
+def test_records_that_lie_apart_are_joined(c: ModuleType) -> None:
+    entries = b"".join([ENTRY.pack(at, size, 7) for at, size in ((0, 1), (1, 2), (5, 2), (4, 1), (7, 1), (0, 1))])
+    assert c.take_records(entries, 0, 9, LONG, 8, 9, b"abcdefgh", 0, 0, 8, b"", b"") == (120, 6, b"abcfgeha")
 
 
 @given(st.integers(0, 120), st.integers(0, 255))
@@ -243,7 +284,8 @@ def test_records_whose_lengths_do_not_add_up_are_left_to_the_tree(c: ModuleType,
     record = encoded(b"topic", b"body", b"a\x013\x02b\x014567890123")
     whole = len(record)
     record[place % whole] = value
-    assert passed(c, encode_conditions(compile_expression("a = 3 OR TRUE")), bytes(record))[0] == 0
+    conditions = encode_conditions(compile_expression("a = 3 OR TRUE"))
+    assert taken(c, conditions, bytes(record)) in [(0, []), (20, [bytes(record)])]
 
 
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda data: b"\x01\x01a" + data), st.integers(0, 40))
@@ -254,32 +296,32 @@ def test_malformed_conditions_are_an_error(c: ModuleType, data: bytes, cut: int)
     valid = encode_conditions(compile_expression("a = 3 AND a IN ('x') OR a < 2.5"))
     for conditions in (data, valid[:cut] if cut < len(valid) else data):
         try:
-            assert passed(c, conditions, record)[0] in (0, 20)
+            assert taken(c, conditions, record)[0] in (0, 20)
         except ValueError:
             continue
     with pytest.raises(ValueError, match="malformed"):
-        passed(c, b"\x11" + data, record)
+        taken(c, b"\x11" + data, record)
     with pytest.raises(ValueError, match="malformed"):
-        passed(c, valid + b"\x06\x06\x07", record)
+        taken(c, valid + b"\x06\x06\x07", record)
 
 
 class Slow:
-    """The same filter without what decides about many entries at once."""
+    """The same filter without what decides about many entries at once; that of a pull without a filter matches all."""
 
     tag_codes = conditions = b""
 
-    def __init__(self, fast: MessageFilter) -> None:
+    def __init__(self, fast: MessageFilter | None) -> None:
         self._fast = fast
 
     @property
     def cost(self) -> int:
-        return self._fast.cost
+        return self._fast.cost if self._fast is not None else 0
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
-        return self._fast.matches_entry(tags_code, ext)
+        return self._fast is None or self._fast.matches_entry(tags_code, ext)
 
     def matches_record(self, record: bytes) -> bool:
-        return self._fast.matches_record(record)
+        return self._fast is None or self._fast.matches_record(record)
 
 
 FIELDS = (
@@ -287,7 +329,7 @@ FIELDS = (
     "next_begin_offset",
     "min_offset",
     "max_offset",
-    "records",
+    "body",
     "size_bytes",
     "message_count",
     "suggest_slave",
@@ -316,7 +358,7 @@ FILTERS = [
         {"access_message_in_memory_max_ratio_percent": 0, "max_transfer_bytes_on_message_in_disk": 700},
     ],
 )
-async def test_a_pull_finds_the_same_as_without_passing_over(
+async def test_a_pull_finds_the_same_as_record_by_record(
     tmp_path: Path, limits: dict[str, int], is_reopened: bool
 ) -> None:
     """Every field of the result, from every offset; log and queue have several files."""
@@ -331,7 +373,7 @@ async def test_a_pull_finds_the_same_as_without_passing_over(
     if is_reopened:
         await store.close()
         store = await open_store(tmp_path, **limits)
-    fast: list[MessageFilter] = [SqlFilter(each) for each in FILTERS]
+    fast: list[MessageFilter | None] = [None, *(SqlFilter(each) for each in FILTERS)]
     fast += [TagFilter(frozenset({string_hash("t3"), 5})), TagFilter(frozenset({1})), TagFilter(frozenset())]
     for each in fast:
         for offset in range(60):
@@ -352,4 +394,4 @@ def test_tag_codes_are_sorted_and_limited() -> None:
 
 @pytest.mark.skipif(not hasattr(GetResult, "__slots__"), reason="compiled classes do not name their fields")
 def test_the_fields_are_all_that_a_result_has() -> None:
-    assert set(FIELDS) == set(GetResult.__slots__)
+    assert set(FIELDS) == {*GetResult.__slots__, "body"} - {"runs"}

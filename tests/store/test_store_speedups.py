@@ -112,7 +112,7 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
     ]
     in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
     in_c = speedups_contract.functions_of(c)
-    del in_c["pass_records"]  # a fast path: tests/store/test_store_filters.py
+    del in_c["take_records"]  # a fast path: tests/store/test_store_filters.py
     assert {name: speedups_contract.parameters_of(each) for name, each in in_c.items()} == in_python
 
 
@@ -128,7 +128,7 @@ def test_a_built_extension_runs_instead_of_the_definitions(
     monkeypatch.setitem(sys.modules, "triomq.store._speedups", c)
     speedups._import.cache_clear()
     assert speedups.accelerated(reference) is getattr(c, reference.__name__.removesuffix("_reference"))
-    assert speedups.fast_path("pass_records", "triomq.store") is c.pass_records
+    assert speedups.fast_path("take_records", "triomq.store") is c.take_records
     speedups._import.cache_clear()
 
 
