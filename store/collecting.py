@@ -142,10 +142,11 @@ class Collecting:
             if size == FILLER_SIZE_BYTES or physical_offset < gone_before:
                 at += ENTRY_BYTES
                 continue
-            is_recent = log_end - physical_offset <= self._recent_bytes
             count = result.message_count
-            if count and size > limits.room(count, result.size_bytes, max_count, is_recent):
-                break
+            if count:
+                is_recent = log_end - physical_offset <= self._recent_bytes
+                if size > limits.room(count, result.size_bytes, max_count, is_recent):
+                    break
             at += ENTRY_BYTES
             if message_filter is not None and not _matches_entry(message_filter, queue, tags_code):
                 continue
@@ -233,11 +234,12 @@ class Collecting:
         return gone_before
 
     def _finish(self, result: GetResult, scanned: int, behind_bytes: int) -> None:
-        """Set the fields of a result whose records are collected."""
+        """Set the fields of a result whose records are collected. It may have been set for those before."""
         if result.message_count:
             result.status = GetStatus.FOUND
         result.next_begin_offset += scanned
-        result.suggest_slave = behind_bytes > self._recent_bytes
+        if behind_bytes:
+            result.suggest_slave = behind_bytes > self._recent_bytes
 
     def is_sound(self, data: bytes, physical_offset: int, queue: ConsumeQueue | None = None) -> bool:
         """Return whether this is one whole record with a valid body CRC, at its own offset, and of this queue."""

@@ -93,12 +93,19 @@ class Reading:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, self._corrected(queue_offset, high), low, high)
-        entries = queue.entries(queue_offset, max(_SCAN_ENTRIES, min(max_count, _MAX_SCAN_ENTRIES)))
+        count = most = _SCAN_ENTRIES if max_count <= _SCAN_ENTRIES else min(max_count, _MAX_SCAN_ENTRIES)
+        if message_filter is None and 0 < max_count < most:
+            count = max_count + 1  # all match, and the entry behind the last shows that no more are looked at
+        entries = queue.entries(queue_offset, count)
         if not entries:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, low, high)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
         self._collecting.collect(result, queue, entries, max_count, message_filter)
+        stop = queue_offset + count
+        if count < most and result.next_begin_offset == stop < queue.next_file_offset(queue_offset):
+            # Some entries led to no message: look behind them, as far as with a filter.
+            self._collecting.collect(result, queue, queue.entries(stop, most - count), max_count)
         return result
 
     def _corrected(self, asked: int, proposed: int) -> int:

@@ -308,7 +308,8 @@ class PullProcessor:
     ) -> RemotingCommand:
         body = b""
         if code == _SUCCESS:
-            body = result.body
+            runs = result.runs
+            body = runs[0] if len(runs) == 1 else b"".join(runs)
             self._stats.group_get(
                 header.consumer_group,
                 header.topic,

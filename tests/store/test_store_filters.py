@@ -386,6 +386,28 @@ async def test_a_pull_finds_the_same_as_record_by_record(
     await store.close()
 
 
+async def test_a_pull_passes_entries_without_a_message_however_few_it_asks_for(tmp_path: Path) -> None:
+    """Fillers, and entries that point beyond the log; the same as if all entries had been read at once."""
+    store = await open_store(tmp_path, access_message_in_memory_max_ratio_percent=0)
+    for _ in range(30):
+        assert store.append(message(body=b"b" * 10)).is_ok
+    store.commit()
+    queue = store.contents.queues.get("T", 0)
+    for offset in (1, 2, 3, 7, 10, 12, 20, 21, 28, 29):
+        queue.replace(offset, FILLER)
+    for offset in (4, 13, 22):
+        queue.replace(offset, ENTRY.pack(1 << 40, 100, 0))
+    for offset in range(30):
+        for count in (0, 1, 2, 3, 6, 100):
+            quick = store.reading.get_messages("T", 0, offset, count)
+            whole = store.reading.get_messages("T", 0, offset, count, Slow(None))
+            assert [(name, getattr(quick, name)) for name in FIELDS] == [
+                (name, getattr(whole, name)) for name in FIELDS
+            ]
+    assert store.reading.get_messages("T", 0, 1, 2).message_count == 2
+    await store.close()
+
+
 def test_tag_codes_are_sorted_and_limited() -> None:
     assert pack_tag_codes(frozenset({5, -1, 1 << 31})) == struct.pack(">2i", -1, 5)
     assert pack_tag_codes(frozenset(range(MAX_SORTED_CODES + 1))) == b""
