@@ -95,7 +95,7 @@ class Reading:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, self._corrected(queue_offset, high), low, high)
         count = most = _SCAN_ENTRIES if max_count <= _SCAN_ENTRIES else min(max_count, _MAX_SCAN_ENTRIES)
         if message_filter is None and 0 < max_count < most:
-            count = max_count + 1  # all match, and the entry behind the last shows that no more are looked at
+            count = max_count + 1  # all match, and the entry behind the last shows where they end
         entries = queue.entries(queue_offset, count)
         if not entries:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
