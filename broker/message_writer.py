@@ -46,6 +46,7 @@ from triomq.store.watermark import Waiter, Watermark
 log = structlog.get_logger("triomq.broker.message_writer")
 
 _PUT_OK: Final = PutStatus.PUT_OK
+_SEPARATOR: Final = property_text.PROPERTY_SEPARATOR.encode()
 QUORUM_SECONDS: Final = 2.5
 """A put waits that long for a quorum of its group, as in RocketMQ. Its message may be stored nevertheless."""
 
@@ -128,8 +129,21 @@ class MessageWriter:
             self._stats.stored(1, result.size_bytes)
         return result
 
-    def put_half(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
-        """Store `message` as the first half of a transaction."""
+    def has_level(self, level: int) -> bool:
+        """Return whether messages of this delay level are delayed, and keep it."""
+        return 0 < level <= self._levels.max_level
+
+    def put_delayed(self, message: MessageToStore, level: int, wait: bool, pending: PendingPut) -> None:
+        """Store a message of this delay level, which exists; its stored properties keep their text."""
+        message.deliver_after_ms = self._levels.delay_ms(level)
+        refused = self._redirect(message, None, SCHEDULE_TOPIC, level - 1)
+        pending.result = refused if refused is not None else self._store.append(message)
+        self._complete(pending, wait)
+
+    def put_half(
+        self, message: MessageToStore, properties: dict[str, str] | None, wait: bool, pending: PendingPut
+    ) -> None:
+        """Store `message` as the first half of a transaction. Without a table its stored properties keep their text."""
         refused = self._redirect(message, properties, TRANS_HALF_TOPIC, 0)
         message.sys_flag = sys_flag.with_transaction_type(message.sys_flag, sys_flag.TRANSACTION_NOT)
         pending.result = refused if refused is not None else self._store.append(message)
@@ -265,17 +279,22 @@ class MessageWriter:
         return self._redirect(message, properties, SCHEDULE_TOPIC, level - 1)
 
     @staticmethod
-    def _redirect(message: MessageToStore, properties: dict[str, str], topic: str, queue_id: int) -> PutResult | None:
+    def _redirect(
+        message: MessageToStore, properties: dict[str, str] | None, topic: str, queue_id: int
+    ) -> PutResult | None:
         """Let a message wait in another queue for its own, unless the store would refuse it there: return that refusal,
-        which would come too late for the sender."""
+        which would come too late for the sender. Without a table the stored properties get two more at their end."""
         refused = refusal_of(message.topic, message.queue_id)
         if refused is not None:
             return refused
-        properties[names.REAL_TOPIC] = message.topic
-        properties[names.REAL_QUEUE_ID] = str(message.queue_id)
+        own: dict[str, str] = {names.REAL_TOPIC: message.topic, names.REAL_QUEUE_ID: str(message.queue_id)}
         message.topic = topic
         message.queue_id = queue_id
-        message.properties = property_text.encode(properties)
+        if properties is None:
+            message.properties += _SEPARATOR + property_text.encode(own)
+        else:
+            properties.update(own)
+            message.properties = property_text.encode(properties)
         return None
 
     async def run(self) -> None:

@@ -46,6 +46,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "client/consume/push_consumer.py:PushConsumer.__init__": OPTIONS,
     "client/produce/producer.py:Producer.__init__": OPTIONS,
     "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
+    "broker/transactions/half_message.py:HalfMessage.__init__": "the fields of a message, given by name",
     "protocol/settings.py:setting": "the facts of a declaration, given by name",
     "protocol/message_to_store.py:MessageToStore.__init__": "the fields of a message, given by name",
     "protocol/record.py:write_record_reference": "the arguments of the C function that it defines",

@@ -12,9 +12,8 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.put_responses import COMMIT_CODES, NOT_SET, STORED, commit_remark, with_reason
-from triomq.broker.transactions.check import HalfMessage
+from triomq.broker.transactions.half_message import HalfMessage
 from triomq.broker.transactions.interfaces import TransactionStore
-from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
@@ -71,7 +70,7 @@ class EndTransactionProcessor:
             return None  # the producer does not know yet; a later check asks it again
         half = self._half(header)
         if self._check_topic is not None:
-            self._check_topic(connection, request, half.properties.get(names.REAL_TOPIC), PUB)
+            self._check_topic(connection, request, half.topic, PUB)
         if wanted == sys_flag.TRANSACTION_ROLLBACK:
             self._transactions.rollback(half)
             return new_response(request, ResponseCode.SUCCESS, NOT_SET)
@@ -94,7 +93,7 @@ class EndTransactionProcessor:
         reason = None
         if half is None:
             reason = "Find prepared transaction message failed"
-        elif half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
+        elif half.group != header.producer_group:
             reason = "The producer group wrong"
         elif half.queue_offset != header.tran_state_table_offset:
             reason = "The transaction state table offset wrong"

@@ -54,6 +54,11 @@ _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PUT_OK: Final = PutStatus.PUT_OK
 _text_to_store: Final = accelerated(property_text.text_to_store_reference)
+_keys_and_tags: Final = accelerated(property_text.keys_and_tags_reference)
+_OF_REDIRECTED: Final = (
+    *(names.TRANSACTION_PREPARED, names.DELAY, names.WAIT),
+    *(names.CLUSTER, names.REAL_TOPIC, names.REAL_QUEUE_ID, names.INNER_MULTI_DISPATCH),
+)
 _offset_message_id: Final = accelerated(offset_message_id_bytes_reference)
 
 MAX_RECONSUME_VERSION: Final = 121
@@ -111,6 +116,8 @@ class SendProcessor:
         self._now_ms = now_ms
         self._pool = pool
         self._cluster = configuration.broker.broker_cluster_name
+        cluster = property_text.encode({names.CLUSTER: self._cluster})
+        self._cluster_property = property_text.PROPERTY_SEPARATOR.encode() + cluster
         self._long_batches = trio.CapacityLimiter(LONG_BATCHES_AT_A_TIME)
         self._take_settings()
 
@@ -171,7 +178,9 @@ class SendProcessor:
         queue_id: int,
         answer: SendAnswer,
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
-        """Handle a send whose properties are read one by one: a batch, a retry, a half or delayed message."""
+        """Handle a send whose properties are read one by one: a batch, a retry, an unusual half or delayed message."""
+        if self._send_redirected(connection, request, header, config, queue_id, answer):
+            return None
         properties = property_text.parse(header.properties or "")
         wait = properties.get(names.WAIT, "true") != "false"
         message = self._message(connection, request, header, config, queue_id, b"")
@@ -184,11 +193,7 @@ class SendProcessor:
         if header.topic.startswith(RETRY_PREFIX):
             self._divert_to_dlq(connection, request, header, message, properties)
         if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
-            if self._configuration.broker.reject_transaction_message:
-                raise RequestRefused(
-                    ResponseCode.NO_PERMISSION,
-                    f"the broker[{self._configuration.broker.broker_ip1}] sending transaction message is forbidden",
-                )
+            self._check_transactions()
             properties[names.CLUSTER] = self._cluster
             self._pool.entered(answer)
             self._writer.put_half(message, properties, wait, answer)
@@ -200,6 +205,57 @@ class SendProcessor:
         self._pool.entered(answer)
         self._writer.put(message, properties, wait, answer)
         return None
+
+    def _send_redirected(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendHeader,
+        config: TopicConfig,
+        queue_id: int,
+        answer: SendAnswer,
+    ) -> bool:
+        """Handle a half or delayed message whose properties are stored as they were sent, followed by the broker's own:
+        nearly all of them. Return False for any other, which takes a table of its properties."""
+        text = header.properties or ""
+        if header.batch or header.topic.startswith(RETRY_PREFIX) or not text.isascii():
+            return False
+        sent = text.removesuffix(property_text.PROPERTY_SEPARATOR).encode()
+        found = _keys_and_tags(sent, _OF_REDIRECTED)
+        if found is None:
+            return False
+        code, uniq_key, keys, (prepared, delay, wait, *others) = found
+        if others != [None, None, None, None]:
+            return False
+        is_half = prepared is not None and prepared.lower() == "true"
+        level = 0
+        if is_half:
+            self._check_transactions()
+        else:
+            if prepared is not None or delay is None or header.sys_flag & sys_flag.TRANSACTION_PREPARED:
+                return False
+            _check_delay_level(delay)
+            level = int(delay)
+            if not self._writer.has_level(level):
+                return False
+        message = self._message(connection, request, header, config, queue_id, sent + self._cluster_property)
+        message.tags_code = code
+        message.uniq_key = uniq_key
+        message.keys = keys
+        self._pool.entered(answer)
+        if is_half:
+            self._writer.put_half(message, None, wait != "false", answer)
+        else:
+            self._writer.put_delayed(message, level, wait != "false", answer)
+        return True
+
+    def _check_transactions(self) -> None:
+        """Refuse half messages with rejectTransactionMessage. Raises RequestRefused."""
+        broker = self._configuration.broker
+        if broker.reject_transaction_message:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending transaction message is forbidden"
+            )
 
     def _message(
         self,

@@ -106,7 +106,14 @@ class TracingWriter(MessageWriter):
         self.put_plain(message, False, pending)
         return pending.result
 
-    def put_half(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
+    def put_delayed(self, message: MessageToStore, level: int, wait: bool, pending: PendingPut) -> None:
+        traced = self._traced(message, None, wait, pending)
+        super().put_delayed(message, level, wait, pending if traced is None else traced)
+        self._watch(traced, pending)
+
+    def put_half(
+        self, message: MessageToStore, properties: dict[str, str] | None, wait: bool, pending: PendingPut
+    ) -> None:
         traced = self._traced(message, None, wait, pending)
         super().put_half(message, properties, wait, pending if traced is None else traced)
         self._watch(traced, pending)

@@ -22,6 +22,8 @@ from enum import Enum
 from typing import Protocol
 
 from triomq.broker.transactions.ends import ENDED, ENDS
+from triomq.broker.transactions.half_message import HalfMessage as HalfMessage
+from triomq.broker.transactions.half_message import small_number
 from triomq.protocol import property_names as names
 
 MAX_RUN_MS = 60_000
@@ -30,29 +32,6 @@ MAX_OPS_HELD = 1_000_000
 """Op messages held before the half message they end is reached; beyond this number the half message counts as not
 ended."""
 STEPS_BEFORE_PAUSE = 256
-
-
-@dataclass(slots=True)
-class HalfMessage:
-    """A half message as stored. Hosts are packed, timestamps are in ms; the offsets are those of its latest copy."""
-
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    store_timestamp: int
-    born_timestamp: int
-    born_host: bytes
-    store_host: bytes
-    flag: int
-    sys_flag: int
-    reconsume_times: int
-    body: bytes
-    properties: dict[str, str]
-
-    @property
-    def check_times(self) -> int:
-        """Return how often its producer was asked."""
-        return _number(self.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +167,7 @@ class CheckRun:
             self._half = half
         if self.start_ms <= half.store_timestamp <= now_ms:
             return END  # stored during this run; one with a later time was stored when the clock was ahead
-        first_offset = _number(half.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET))
+        first_offset = small_number(half.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET))
         if first_offset is not None and self._is_passed(first_offset):
             self._next()
             return None
@@ -198,7 +177,7 @@ class CheckRun:
         limit_ms = self.rules.timeout_ms
         immunity = half.properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is not None:
-            seconds = _number(immunity)
+            seconds = small_number(immunity)
             limit_ms = seconds * 1000 if seconds is not None else limit_ms
             if age_ms < limit_ms:
                 half.properties.setdefault(names.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
@@ -274,10 +253,3 @@ class CheckRun:
         while self.op_offset in self._done:
             self._done.remove(self.op_offset)
             self.op_offset += 1
-
-
-def _number(text: str | None) -> int | None:
-    """Return the decimal number in a property, None if it holds none."""
-    if text is None or len(text) > 18 or not text.isascii() or not text.isdigit():
-        return None
-    return int(text)

@@ -13,14 +13,14 @@ A record that replaces a half message names the record that it replaces: a real 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from triomq.broker.message_writer import tags_code
-from triomq.broker.transactions.check import HalfMessage, OpMessage
+from triomq.broker.transactions.check import OpMessage
 from triomq.broker.transactions.ends import COMMITTED, DISCARDED, ENDED, ROLLED_BACK
+from triomq.broker.transactions.half_message import HalfMessage
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
@@ -87,23 +87,19 @@ def half_message(data: bytes, record: RecordFields) -> HalfMessage:
         sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
         body=data[record.body_at : record.body_at + record.body_length],
-        properties=_without_replaced(property_text.parse_bytes(record.properties)),
+        stored_properties=record.properties,
     )
 
 
-def _without_replaced(properties: dict[str, str]) -> dict[str, str]:
-    """Return the properties of the message itself. What its record replaces is a matter of that record."""
-    properties.pop(names.TRANSACTION_REPLACES, None)
-    return properties
-
-
-@dataclass(frozen=True, slots=True)
 class Replacement:
     """A record stands in the place of the half message at this physical offset; `state` as in ends.py."""
 
-    physical_offset: int
-    uniq_key: str | None
-    state: int
+    __slots__ = ("physical_offset", "state", "uniq_key")
+
+    def __init__(self, physical_offset: int, uniq_key: str | None, state: int) -> None:
+        self.physical_offset = physical_offset
+        self.uniq_key = uniq_key
+        self.state = state
 
 
 def replacement_in(data: bytes) -> Replacement | None:
@@ -140,6 +136,33 @@ def op_message(data: bytes) -> OpMessage | None:
     return OpMessage(record.queue_offset, half_offset, record.born_timestamp, state, record.physical_offset)
 
 
+def plain_message(half: HalfMessage) -> MessageToStore | None:
+    """Return the message that a commit stores, made from the record of its half message as it is; None if that takes a
+    table of its properties (`real_message`)."""
+    plain = half.plain
+    if plain is None or plain.topic is None or plain.queue_text is None:
+        return None
+    queue_id = number(plain.queue_text)
+    if queue_id is None:
+        return None
+    return MessageToStore(
+        plain.topic,
+        queue_id,
+        half.body,
+        half.stored_properties,
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+        store_host=half.store_host,
+        flag=half.flag,
+        sys_flag=sys_flag.with_transaction_type(half.sys_flag, sys_flag.TRANSACTION_COMMIT),
+        reconsume_times=half.reconsume_times,
+        prepared_transaction_offset=half.physical_offset,
+        tags_code=plain.tags_code,
+        uniq_key=plain.uniq_key,
+        keys=plain.keys,
+    )
+
+
 def real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
     """Return the message that a commit stores, and its properties as the store sees them. Raises RecordError.
 
@@ -147,14 +170,12 @@ def real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
     only if the message is to be delayed.
     """
     properties = dict(half.properties)
-    text = property_text.encode(properties)
     topic = properties.pop(names.REAL_TOPIC, None)
     queue_id = properties.pop(names.REAL_QUEUE_ID, "")
     properties.pop(names.TRANSACTION_PREPARED, None)
     if not topic or number(queue_id) is None:
         raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} of the half message do not name a queue")
     message = copy_of(half, topic, int(queue_id), store_host=half.store_host)
-    message.properties = text
     message.sys_flag = sys_flag.with_transaction_type(half.sys_flag, sys_flag.TRANSACTION_COMMIT)
     message.prepared_transaction_offset = half.physical_offset
     return message, properties

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 import trio
@@ -35,14 +36,16 @@ from triomq.broker.put_responses import STORED, UNSTORABLE
 from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable, both_ways
-from triomq.broker.transactions.check import HalfMessage, HalfRead, OpMessage, OpPull
+from triomq.broker.transactions.check import HalfRead, OpMessage, OpPull
 from triomq.broker.transactions.ends import COMMITTED, DISCARDED, ENDED, OPEN, ROLLED_BACK, UNKNOWN, WINDOW, HalfStates
+from triomq.broker.transactions.half_message import HalfMessage
 from triomq.broker.transactions.records import (
     copy_of,
     half_message,
     number,
     op_message,
     op_to_store,
+    plain_message,
     real_message,
     replacement_in,
 )
@@ -63,10 +66,11 @@ from triomq.store.results import GetResult, GetStatus, MessageToStore, PutResult
 log = structlog.get_logger("triomq.broker.transactions")
 
 OP_PULL_COUNT = 32
-_UNDECIDED = (OPEN, DISCARDED)
-_COMMITTED = (COMMITTED, ENDED)
-_ROLLED_BACK = (ROLLED_BACK, ENDED)
-_WHY_NOT = {
+_HALF_TOPIC: Final = TRANS_HALF_TOPIC.encode()
+_UNDECIDED: Final = (OPEN, DISCARDED)
+_COMMITTED: Final = (COMMITTED, ENDED)
+_ROLLED_BACK: Final = (ROLLED_BACK, ENDED)
+_WHY_NOT: Final = {
     COMMITTED: "The transaction is committed already.",
     ROLLED_BACK: "The transaction is rolled back already.",
     UNKNOWN: "The half message was checked long ago. If its transaction is undecided, its producer is asked again.",
@@ -114,7 +118,7 @@ class TransactionLog:
         except RecordError as error:
             log.warning("half message not read", physical_offset=physical_offset, error=str(error))
             return None
-        if record.topic != TRANS_HALF_TOPIC.encode():
+        if record.topic != _HALF_TOPIC:
             return None
         if not is_border(self._store.reading, physical_offset, data, record):
             log.warning("half message not found at this offset", physical_offset=physical_offset)
@@ -122,45 +126,55 @@ class TransactionLog:
         return half_message(data, record)
 
     def commit(self, half: HalfMessage, pending: PendingPut) -> None:
-        state = self._states_of(half.queue_id).state(half.queue_offset)
+        states = self._states_of(half.queue_id)
+        state = states.state(half.queue_offset)
         if state not in _UNDECIDED and state not in _COMMITTED:
             raise TransactionEnded(_WHY_NOT[state])
-        message, properties = real_message(half)
+        message = plain_message(half)
+        properties: dict[str, str] | None = None
+        if message is not None and half.plain is not None:
+            wait = half.plain.wait
+        else:
+            message, properties = real_message(half)
+            wait = properties.get(names.WAIT, "true") != "false"
         message.queue_id = self._topics.reachable_queue(message.topic, message.queue_id)
-        wait = properties.get(names.WAIT, "true") != "false"
         if state in _COMMITTED:
             self._writer.when_durable(wait, pending)
             return
-        self._writer.put(message, properties, wait, pending)
+        if properties is None:
+            self._writer.put_plain(message, wait, pending)
+        else:
+            self._writer.put(message, properties, wait, pending)
         if pending.result.status in STORED:
-            self._end(half, COMMITTED)
+            self._end(half, COMMITTED, states)
         elif pending.result.status in UNSTORABLE and state == OPEN:
             self._set_aside(half, message, pending.result.reason)
 
     def rollback(self, half: HalfMessage) -> bool:
-        state = self._states_of(half.queue_id).state(half.queue_offset)
+        states = self._states_of(half.queue_id)
+        state = states.state(half.queue_offset)
         if state in _ROLLED_BACK:
             return True
         if state not in _UNDECIDED:
             raise TransactionEnded(_WHY_NOT[state])
-        return self._end(half, ROLLED_BACK)
+        return self._end(half, ROLLED_BACK, states)
 
-    def _end(self, half: HalfMessage, state: int) -> bool:
+    def _end(self, half: HalfMessage, state: int, states: HalfStates) -> bool:
         """Store the op message that ends the transaction of `half`. Return False if the store refuses it."""
-        states = self._states_of(half.queue_id)
+        queue_id = half.queue_id
         last = states.last_copy(half.queue_offset)
         before = states.state(last)
 
         def refused(result: PutResult) -> None:
             states.reopen(last, before)
-            self._next_ops[half.queue_id] = min(self._next_ops[half.queue_id], max(0, result.queue_offset))
+            self._next_ops[queue_id] = min(self._next_ops[queue_id], max(0, result.queue_offset))
 
         pending = WatchedPut(refused)
-        self._put_op(half.queue_id, last, state, pending)
+        self._put_op(queue_id, last, state, pending)
         if pending.result.status is not PutStatus.PUT_OK:
             return False
         states.note_end(last, state)
-        self._noted(half.queue_id, pending.result)
+        self._noted(queue_id, pending.result)
         return True
 
     def _set_aside(self, half: HalfMessage, message: MessageToStore, reason: str) -> bool:
@@ -180,7 +194,7 @@ class TransactionLog:
     def _put_op(self, queue_id: int, half_offset: int, state: int, pending: PendingPut) -> None:
         """Append the op message of a half message."""
         op = op_to_store(queue_id, half_offset, state, now_ms=self._now_ms(), host=self._store_host)
-        self._writer.put(op, {}, False, pending)
+        self._writer.put_plain(op, False, pending)
         if pending.result.status is not PutStatus.PUT_OK:
             log.warning("op message not stored", status=pending.result.status.name, queue_offset=half_offset)
 
