@@ -185,6 +185,7 @@ class HotPath:
         self._nursery = nursery
         self._connections: list[Connection] = []
         self._transports: list[Dropped] = []
+        self._received = 0
 
     def connect(self, count: int) -> None:
         while len(self._connections) < count:
@@ -226,7 +227,7 @@ class HotPath:
         for data_of_connections in turns:
             turn.begin()
             for connection, data in zip(connections, data_of_connections, strict=False):
-                connection.receive(data)
+                self._received += connection.receive(data)
             turn.end()
 
     def _is_delivery_behind(self) -> bool:
@@ -261,9 +262,12 @@ class HotPath:
         return sum(transport.taken_bytes for transport in self._transports)
 
     def messages(self, workload: Workload) -> int:
-        """Return how many messages a workload of this kind has moved since the start."""
+        """Return how many messages a workload of this kind has moved since the start, or how many of its heartbeats
+        were taken."""
         if workload.kind in ("pull", "long poll"):
             return self._tables.stats.get_total
+        if workload.kind == "heartbeat":
+            return self._received - sum(self._table.errors.values())
         topic, queues = (SCHEDULE_TOPIC, [DELAY_LEVEL - 1]) if workload.kind == "delayed" else (TOPIC, range(QUEUES))
         return sum(self._tables.store.reading.max_offset(topic, queue_id) for queue_id in queues)
 

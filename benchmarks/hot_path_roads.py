@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triomq.protocol import sys_flag
+from triomq.protocol.bodies.heartbeat import (
+    CLUSTERING,
+    CONSUME_FROM_FIRST_OFFSET,
+    CONSUME_PASSIVELY,
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+)
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from triomq.protocol.frame import encode_frame
@@ -17,6 +25,7 @@ STORED_FOR_PULLS = 16_384
 TAGS = 10
 SQL = "k = 3 AND region IN ('eu', 'us')"
 DELAY_LEVEL = 1
+MEMBERS = 8
 
 Turns = list[list[bytes]]
 """Turn by turn, the bytes that each connection's read returns."""
@@ -32,6 +41,7 @@ class Workload:
     delayed       a message with a delay
     delivery      a delayed message that has fallen due goes to its topic; sending it is not measured
     long poll     a pull that is parked, and in a later turn the message that it waits for
+    heartbeat     no message: a consumer says again that it is there, in a group of MEMBERS connections
     """
 
     name: str
@@ -57,6 +67,7 @@ WORKLOADS = (
     Workload("delayed send 4x64", "delayed", JSON, 4, 64),
     Workload("delayed, due at once", "delivery", JSON, 4, 64),
     Workload("long poll", "long poll", JSON, 1, 1, requests=2048),
+    Workload("heartbeat", "heartbeat", JSON, 64, 1),
     Workload("pull batch 32", "pull", JSON, 4, 1, batch=32, requests=512),
     Workload("pull batch 1", "pull", JSON, 4, 1, requests=4096),
     Workload("pull tag 1 of 10", "pull", JSON, 4, 1, batch=32, requests=512, tags=TAGS, subscription="t3"),
@@ -134,6 +145,24 @@ def waiting_pull_frame(workload: Workload, number: int, queue_offset: int) -> by
     return _pull(workload, number, queue_offset, 15_000)
 
 
+def heartbeat_frame(workload: Workload, number: int) -> bytes:
+    """HEART_BEAT of the connection whose turn it is."""
+    connection = number // workload.window % workload.connections
+    body = HeartbeatData(
+        client_id=f"client-{connection}@4711",
+        consumer_data_set=[
+            ConsumerData(
+                consume_from_where=CONSUME_FROM_FIRST_OFFSET,
+                consume_type=CONSUME_PASSIVELY,
+                group_name=f"group-{connection // MEMBERS}",
+                message_model=CLUSTERING,
+                subscription_data_set=[SubscriptionData(topic=TOPIC)],
+            )
+        ],
+    )
+    return _frame(workload, RequestCode.HEART_BEAT, number, None, body.encode())
+
+
 def _pull(workload: Workload, number: int, queue_offset: int, wait_ms: int) -> bytes:
     fields = {
         "consumerGroup": GROUP,
@@ -151,7 +180,7 @@ def _pull(workload: Workload, number: int, queue_offset: int, wait_ms: int) -> b
     return _frame(workload, RequestCode.PULL_MESSAGE, number, fields, b"")
 
 
-def _frame(workload: Workload, code: int, number: int, fields: dict[str, str], body: bytes) -> bytes:
+def _frame(workload: Workload, code: int, number: int, fields: dict[str, str] | None, body: bytes) -> bytes:
     return encode_frame(
         RemotingCommand(
             code, opaque=number, body=body, serialize_type=workload.serialize_type, ext_fields=fields, language=0
@@ -160,8 +189,8 @@ def _frame(workload: Workload, code: int, number: int, fields: dict[str, str], b
 
 
 def reads(workload: Workload) -> Turns:
-    """Return the turns of all sends or pulls of a workload."""
-    make = pull_frame if workload.kind == "pull" else send_frame
+    """Return the turns of all sends, pulls or heartbeats of a workload."""
+    make = {"pull": pull_frame, "heartbeat": heartbeat_frame}.get(workload.kind, send_frame)
     return in_turns(workload, [make(workload, number) for number in range(workload.requests)])
 
 

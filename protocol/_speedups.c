@@ -227,6 +227,9 @@ static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, 
             language_size = at - value;
             if (at == stop || *at++ != '"')
                 break;
+        } else if ((value = behind_name(at, stop, "\"extFields\":null")) != NULL) { /* clients in Go write it */
+            member = 5;
+            at = value;
         } else if ((value = behind_name(at, stop, "\"extFields\":{")) != NULL) {
             member = 5;
             if (entries != NULL || (entries = PyBytes_FromStringAndSize(NULL, stop - value + 1)) == NULL)

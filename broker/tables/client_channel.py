@@ -17,10 +17,14 @@ GROUPS_IN_A_STEP = 256
 """Groups whose members' heartbeats a step looks at."""
 
 
+NEVER = -1
+
+
 @dataclass(slots=True, eq=False)
 class ClientChannel:
     """A connection and the client id its client chose. `last_update_ms` is the wall-clock time of its last heartbeat.
-    A consumer's last heartbeat subscribed to `wanted`, of which the newest part was made at `since_ms` by its clock."""
+    A consumer's last heartbeat subscribed to `wanted`, of which the newest part was made at `since_ms` by its clock.
+    Its group had exactly that when its `changes` were `agreed_at`, or NEVER."""
 
     connection: Connection
     client_id: str
@@ -29,6 +33,7 @@ class ClientChannel:
     last_update_ms: int
     wanted: Wanted = ()
     since_ms: int = 0
+    agreed_at: int = NEVER
 
     def is_silent(self, now_ms: int) -> bool:
         """Return whether the last heartbeat was too long ago. A time in the future is of a clock that was set back: it

@@ -22,8 +22,8 @@ import structlog
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
-from triomq.broker.tables.client_channel import GROUPS_IN_A_STEP, ClientChannel
-from triomq.broker.tables.member_subscriptions import Shared, Wanted, cost_of, wanted_of
+from triomq.broker.tables.client_channel import GROUPS_IN_A_STEP, NEVER, ClientChannel
+from triomq.broker.tables.member_subscriptions import MOST_KEPT, Shared, Wanted, cost_of, kind_of, wanted_of
 from triomq.protocol.clock import NowMs
 from triomq.protocol.subscription import SubscriptionData
 from triomq.remoting.table_memory import TableAccount, TableMemory
@@ -65,11 +65,11 @@ class ConsumerGroup:
     """One group while it is online. The latest heartbeat determines all of its attributes. `speaker` is the client that
     sent it, `disagreement` what was seen of members with different subscriptions, at `disagreed_ms`. `wanted` is what
     the members subscribe to, each for itself; `readers` has the client that committed an offset of a queue last, and
-    when."""
+    when. `changes` counts the changes of `subscriptions`."""
 
     __slots__ = (
-        "channels", "consumption", "disagreed_ms", "disagreement", "held_bytes", "member_bytes", "name", "readers",
-        "speaker", "subscription_bytes", "subscriptions", "wanted",
+        "changes", "channels", "consumption", "disagreed_ms", "disagreement", "held_bytes", "member_bytes", "name",
+        "readers", "speaker", "subscription_bytes", "subscriptions", "wanted",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -77,6 +77,7 @@ class ConsumerGroup:
         self.held_bytes = 0
         self.member_bytes = 0
         self.subscription_bytes = 0
+        self.changes = 0
         self.consumption = Consumption()
         self.channels: dict[Connection, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
@@ -112,7 +113,7 @@ class ConsumerGroup:
         shows a difference that was not known."""
         speaker, self.speaker = self.speaker, client_id
         self.disagreement = self.disagreement_at(now_ms)
-        if speaker in ("", client_id) or (all(map(self._agrees, wanted)) and len(wanted) == len(self.subscriptions)):
+        if speaker in ("", client_id) or self.has_exactly(wanted):
             return False
         if all(channel.client_id != speaker for channel in self.channels.values()):
             return False  # it has left; this one may be its successor
@@ -126,6 +127,35 @@ class ConsumerGroup:
             )
         self.disagreed_ms = now_ms
         return is_new
+
+    def has_exactly(self, wanted: list[SubscriptionData]) -> bool:
+        """Return whether a heartbeat subscribes to what the group subscribes to, in any version."""
+        return all(map(self._agrees, wanted)) and len(wanted) == len(self.subscriptions)
+
+    def heard_again(
+        self,
+        connection: Connection,
+        client_id: str,
+        wanted: Wanted,
+        subscriptions: list[SubscriptionData],
+        now_ms: int,
+    ) -> bool:
+        """Note a heartbeat that says what the last one of its member said, when the group had exactly that, and brings
+        no newer version: nearly all of them. `compare` and `update_subscriptions` would change nothing. Return False,
+        with nothing noted, for any other."""
+        channel = self.channels.get(connection)
+        if channel is None or channel.client_id != client_id or channel.agreed_at != self.changes:
+            return False
+        if self.disagreement or channel.wanted != wanted:
+            return False
+        known = self.subscriptions
+        for each in subscriptions:
+            if each.sub_version > known[each.topic].sub_version:
+                return False
+        self.speaker = client_id
+        channel.last_update_ms = now_ms
+        channel.since_ms = _newest(subscriptions)
+        return True
 
     def _agrees(self, wanted: SubscriptionData) -> bool:
         known = self.subscriptions.get(wanted.topic)
@@ -155,9 +185,11 @@ class ConsumerGroup:
             elif subscription.sub_version <= known.sub_version:
                 continue
             self.subscriptions[subscription.topic] = subscription
+            self.changes += 1
         gone = [topic for topic in self.subscriptions if topic not in topics]
         for topic in gone:
             del self.subscriptions[topic]
+            self.changes += 1
         return came or bool(gone)
 
 
@@ -233,6 +265,11 @@ class ConsumerTable:
         if self._channel_count >= self._max_channels and (entry is None or connection not in entry.channels):
             raise TableFull("consumer connections", self._max_channels, f"client {client_id}")
         wanted = wanted_of(subscriptions)
+        if entry is not None and entry.heard_again(connection, client_id, wanted, subscriptions, self._now_ms()):
+            entry.consumption = consumption
+            if self._on_register is not None:
+                self._on_register(group, subscriptions)
+            return False
         more = sum(map(_cost_of, subscriptions)) + _cost_of_member(client_id) + cost_of(wanted)
         if more > (entry.held_bytes if entry is not None else 0):
             self._account.check(more, f"group {group} of client {client_id}")
@@ -244,6 +281,8 @@ class ConsumerTable:
         if entry.compare(client_id, subscriptions, self._now_ms()):
             log.warning("different subscriptions found within a group", group=group, reason=entry.disagreement)
         changed = entry.update_subscriptions(subscriptions) or joined
+        agrees = len(wanted) <= MOST_KEPT and entry.has_exactly(subscriptions)  # of more, `wanted` lacks some
+        entry.channels[connection].agreed_at = entry.changes if agrees else NEVER
         entry.subscription_bytes = sum(map(_cost_of, entry.subscriptions.values()))
         self._count(entry)
         if changed and notify and self._on_change is not None:
@@ -355,7 +394,11 @@ def _note_wanted(
     if channel.wanted != wanted:
         entry.wanted.release(channel.wanted)
         channel.wanted = entry.wanted.take(wanted)
-    channel.since_ms = max([each.sub_version for each in subscriptions], default=0)
+    channel.since_ms = _newest(subscriptions)
+
+
+def _newest(subscriptions: list[SubscriptionData]) -> int:
+    return max([each.sub_version for each in subscriptions], default=0)
 
 
 def _cost_of(subscription: SubscriptionData) -> int:
@@ -370,7 +413,7 @@ def _cost_of_member(client_id: str) -> int:
 
 
 def _kind_of(subscription: SubscriptionData) -> tuple[str, str]:
-    return "TAG" if subscription.is_tag else str(subscription.expression_type), subscription.sub_string
+    return kind_of(subscription), subscription.sub_string
 
 
 def _listed(subscriptions: list[SubscriptionData]) -> str:

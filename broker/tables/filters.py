@@ -155,10 +155,12 @@ class FilterTable:
 
     def register(self, group: str, subscriptions: list[SubscriptionData]) -> None:
         """Apply the subscriptions of a heartbeat; filters of topics that are not among them die."""
-        topics = {subscription.topic for subscription in subscriptions}
         for subscription in subscriptions:
             if subscription.expression_type == SQL92 and subscription.sub_string:
                 self._register(group, subscription)
+        if group not in self._topics_of:
+            return
+        topics = {subscription.topic for subscription in subscriptions}
         now_ms = self._now_ms()
         for entry in self._of_group(group):
             if entry.topic not in topics and not entry.is_dead:

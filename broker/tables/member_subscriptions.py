@@ -21,10 +21,13 @@ Wanted: TypeAlias = tuple[tuple[str, str, str], ...]
 
 def wanted_of(subscriptions: Iterable[SubscriptionData]) -> Wanted:
     """Return what a heartbeat subscribes to; MOST_KEPT + 1 entries say that there were more."""
-    found = sorted(
-        [(one.topic, TAG if one.is_tag else str(one.expression_type), one.sub_string) for one in subscriptions]
-    )
+    found = sorted([(one.topic, one.expression_type or TAG, one.sub_string) for one in subscriptions])
     return tuple(found[: MOST_KEPT + 1])
+
+
+def kind_of(subscription: SubscriptionData) -> str:
+    """Return the type of a subscription's expression; an absent or empty one counts as TAG."""
+    return subscription.expression_type or TAG
 
 
 def cost_of(wanted: Wanted) -> int:

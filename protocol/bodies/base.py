@@ -47,7 +47,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 B = TypeVar("B", bound=Body)
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_decoders: dict[Any, tuple[msgspec.json.Decoder[Any], str]] = {}
 
 # Matches up to and including the next unquoted number key. Before the key it skips strings, other text, and braces and
 # commas that no such key follows. Each match begins where the previous one ended and never backtracks, so the work is
@@ -61,10 +61,10 @@ def decode_body(kind: Any, data: bytes, *, max_lenient_bytes: int | None = None)
     """Decode a value of type `kind` (a record class, or a type such as `list[str]`). Raise `BodyError`.
 
     `max_lenient_bytes` is the longest text that is read if it is not standard JSON."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
-    name = getattr(kind, "__name__", str(kind))
+    known = _decoders.get(kind)
+    if known is None:
+        known = _decoders[kind] = msgspec.json.Decoder(kind), getattr(kind, "__name__", str(kind))
+    decoder, name = known
     if b'"$ref"' not in data:
         try:
             return decoder.decode(data)

@@ -4,12 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.broker.errors import TableFull
-from triomq.broker.tables.client_channel import ClientChannel
-from triomq.broker.tables.consumers import ConsumerTable, Consumption
+from triomq.broker.tables.client_channel import NEVER, ClientChannel
+from triomq.broker.tables.consumers import ConsumerGroup, ConsumerTable, Consumption
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData, build_subscription
+from triomq.remoting.table_memory import TableMemory
 
 
 @pytest.fixture
@@ -189,6 +190,103 @@ def test_topics_that_come_and_go_are_changes(consumers: ConsumerTable) -> None:
     assert heartbeat(consumers, connection, subscriptions=[two])
     assert consumers.groups_of_topic("T") == []
     assert consumers.subscription("nobody", "T") is None
+
+
+def test_a_repeated_heartbeat_keeps_its_member_and_changes_nothing(
+    consumers: ConsumerTable, events: Events, clock: FakeClock
+) -> None:
+    connection = FakeConnection()
+    wanted = [build_subscription("T", "A", sub_version=5), build_subscription("U", "*", sub_version=7)]
+    heartbeat(consumers, connection, subscriptions=wanted)
+    clock.advance(100_000)
+    older = [build_subscription("U", "*", sub_version=6), build_subscription("T", "A", sub_version=4)]
+    assert not heartbeat(consumers, connection, subscriptions=older)
+    group = consumers.get("G")
+    assert group is not None
+    assert group.channels[connection].last_update_ms == clock.now_ms
+    assert group.channels[connection].since_ms == 6
+    assert group.subscriptions == {"T": wanted[0], "U": wanted[1]}
+    assert events.registered == [("G", wanted), ("G", older)], "the filters hear of it"
+    newer = [build_subscription("U", "*", sub_version=7), build_subscription("T", "A", sub_version=6)]
+    assert not heartbeat(consumers, connection, subscriptions=newer)
+    assert group.subscriptions == {"T": newer[1], "U": wanted[1]}
+    assert len(events.changes) == 1
+
+
+def test_a_repeated_heartbeat_is_compared_again_when_the_group_has_changed(consumers: ConsumerTable) -> None:
+    first, second, third = (FakeConnection(f"10.0.0.1:{number}") for number in range(3))
+    heartbeat(consumers, first, "c1", subscriptions=[build_subscription("T", "A", sub_version=5)])
+    heartbeat(consumers, second, "c2", subscriptions=[build_subscription("T", "A", sub_version=5)])
+    consumers.unregister("G", second)
+    heartbeat(consumers, third, "c3", subscriptions=[build_subscription("T", "B", sub_version=6)])
+    assert consumers.disagreement("G") == "", "it may be the successor of the one that left"
+    heartbeat(consumers, first, "c1", subscriptions=[build_subscription("T", "A", sub_version=5)])
+    assert "c1 to T 'A', c3 or others to T 'B'" in consumers.disagreement("G")
+
+
+SUBSCRIBED = st.lists(
+    st.tuples(
+        st.sampled_from("TU"), st.sampled_from(["*", "A"]), st.sampled_from(["TAG", None, "SQL92"]), st.integers(0, 2)
+    ),
+    max_size=2,
+)
+BEATS = st.lists(
+    st.one_of(
+        st.tuples(st.integers(0, 2), st.sampled_from(["", "again"]), SUBSCRIBED),
+        st.tuples(st.integers(0, 2), st.just("again"), st.none()),
+        st.tuples(st.integers(0, 2), st.just("leave"), st.none()),
+        st.tuples(st.integers(1, 2), st.just("wait"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@given(BEATS)
+def test_a_repeated_heartbeat_has_the_effects_of_one_that_is_looked_at_in_full(
+    beats: list[tuple[int, str, list[tuple[str, str, str | None, int]] | None]],
+) -> None:
+    clock = FakeClock()
+    memory = [TableMemory(), TableMemory()]
+    heard = [Events(), Events()]
+    tables = [
+        ConsumerTable(clock, on_change=events.on_change, on_register=events.on_register, account=each.account("all"))
+        for events, each in zip(heard, memory, strict=True)
+    ]
+    connections = [FakeConnection(f"10.0.0.1:{number}") for number in range(3)]
+    last: dict[int, list[SubscriptionData]] = {}
+    for number, action, wanted in beats:
+        if action == "wait":
+            clock.advance(number * 70_000)
+            continue
+        if action == "leave":
+            assert len({table.unregister("G", connections[number]) for table in tables}) == 1
+            continue
+        if wanted is not None:
+            last[number] = [
+                SubscriptionData(topic=topic, sub_string=text, expression_type=kind, sub_version=version)
+                for topic, text, kind, version in wanted
+            ]
+        full = tables[1].get("G")
+        for channel in full.channels.values() if full is not None else ():
+            channel.agreed_at = NEVER
+        subscriptions = last.get(number, [])
+        changed = [heartbeat(table, connections[number], f"c{number}", subscriptions=subscriptions) for table in tables]
+        assert changed[0] == changed[1]
+        groups = [state_of(table.get("G")) for table in tables]
+        assert groups[0] == groups[1]
+        assert memory[0].held_bytes == memory[1].held_bytes
+    assert heard[0].registered == heard[1].registered
+    assert heard[0].changes == heard[1].changes
+
+
+def state_of(group: ConsumerGroup | None) -> object:
+    if group is None:
+        return None
+    members = [
+        (each.client_id, each.last_update_ms, each.wanted, each.since_ms, each.language) for each in group.members()
+    ]
+    said = group.speaker, group.disagreement, group.disagreed_ms
+    return members, group.subscriptions, group.consumption, said, group.held_bytes
 
 
 def test_last_member_leaving_ends_the_group(consumers: ConsumerTable, events: Events) -> None:

@@ -310,6 +310,8 @@ def test_a_usual_header_takes_the_fast_path(c: ModuleType) -> None:
     assert decode_entries(plain[5], 0, len(plain[5])) == fields
     assert c.read_json_header(data, 8, len(data) + 1) is None
     assert c.read_json_header(data, -1, 5) is None
+    data = framed(b'{"code":34,"extFields":null,"flag":0,"language":"GO","opaque":7,"version":399}')
+    assert c.read_json_header(data, 8, len(data)) == (34, "GO", 399, 7, 0, b"")
 
 
 # -- header records ----------------------------------------------------------------------------------------------------

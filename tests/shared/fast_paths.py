@@ -23,7 +23,7 @@ _TEXT = r'"(?:[ !#-\[\]-~]|\\["\\/bfnrt]|\\u00[0-7][0-9A-Fa-f])+"'
 _PAIR = f"({_TEXT}):({_TEXT})"
 _MEMBER = (
     f'"(?P<name>code|flag|opaque|version)":(?P<number>{_DECIMAL})|"language":"(?P<language>[A-Z_]*)"'
-    f'|"extFields":{{(?P<pairs>{_TEXT}:{_TEXT}(?:,{_TEXT}:{_TEXT})*)}}|"serializeTypeCurrentRPC":"JSON"'
+    f'|"extFields":(?:null|{{(?P<pairs>{_TEXT}:{_TEXT}(?:,{_TEXT}:{_TEXT})*)}})|"serializeTypeCurrentRPC":"JSON"'
 )
 _ANY_MEMBER = "(?:" + re.sub(r"\?P<\w+>", "?:", _MEMBER) + ")"
 _MEMBERS = re.compile(_MEMBER)
