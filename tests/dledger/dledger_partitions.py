@@ -23,6 +23,9 @@ PORT = 20_911
 CUT_SECONDS = {False: 7.5, True: 1.5}
 """At least, by whether elections are fast: longer than the time after which a follower gives its leader up."""
 
+PAUSE_SECONDS = 0.01
+"""Most of the time passes in waiting for elections: the clients need not fill the disk meanwhile."""
+
 Cut = Callable[[Host, list[Host]], None]
 """Takes the host of the member that is cut off, and the others."""
 
@@ -49,7 +52,7 @@ async def partition_rounds(members: Members, hosts: dict[str, Host], rounds: int
     """Cut members off while clients append, mend it, and let the group continue. Return what was acknowledged, with
     every log as long as the leader's."""
     longest = 0.0
-    async with appending(members, "partitions") as (group, load):
+    async with appending(members, "partitions", PAUSE_SECONDS) as (group, load):
         for number in range(rounds):
             for what, cut in CUTS.items():
                 load.longest_gap = 0.0

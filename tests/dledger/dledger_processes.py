@@ -115,9 +115,11 @@ class Members:
 
 
 class Load:
-    """Clients that append until they are stopped. `acknowledged`: index -> body of what the group has promised."""
+    """Clients that append until they are stopped, each again `pause_seconds` after its response. `acknowledged`: index ->
+    body of what the group has promised."""
 
-    def __init__(self, members: Members, group: GroupClient, name: str) -> None:
+    def __init__(self, members: Members, group: GroupClient, name: str, pause_seconds: float) -> None:
+        self._pause_seconds = pause_seconds
         self._members = members
         self._group = group
         self._name = name
@@ -143,6 +145,7 @@ class Load:
             self.longest_gap = max(self.longest_gap, trio.current_time() - self._last_at)
             self._last_at = trio.current_time()
             self._news.set()
+            await trio.sleep(self._pause_seconds)
 
     async def wait(self, count: int, seconds: float = AGREE_SECONDS) -> None:
         """Wait until that many more appends are acknowledged."""
@@ -157,13 +160,13 @@ class Load:
 
 
 @asynccontextmanager
-async def appending(members: Members, name: str) -> AsyncIterator[tuple[GroupClient, Load]]:
+async def appending(members: Members, name: str, pause_seconds: float = 0.0) -> AsyncIterator[tuple[GroupClient, Load]]:
     """Start all members, and let clients append until the block ends and one more append is acknowledged."""
     for member in members.addresses:
         members.start(member)
     async with open_client() as client, trio.open_nursery() as nursery:
         group = GroupClient(client, GROUP, members.addresses)
-        load = Load(members, group, name)
+        load = Load(members, group, name, pause_seconds)
         for _ in range(WORKERS):
             nursery.start_soon(load.work)
         await load.wait(1)
