@@ -115,8 +115,8 @@ class Members:
 
 
 class Load:
-    """Clients that append until they are stopped, each again `pause_seconds` after its response. `acknowledged`: index ->
-    body of what the group has promised."""
+    """Clients that append until they are stopped, each again `pause_seconds` after its response. `acknowledged`: index
+    -> body of what the group has promised."""
 
     def __init__(self, members: Members, group: GroupClient, name: str, pause_seconds: float) -> None:
         self._pause_seconds = pause_seconds
