@@ -50,6 +50,7 @@ _HEAD_V4_V6: Final = struct.Struct(">iiiiiqqiq8sq20siqi")
 _HEAD_V6_V6: Final = struct.Struct(">iiiiiqqiq20sq20siqi")
 _BLANK: Final = struct.Struct(">ii")
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
+_FLAG_AND_BODY_LENGTH: Final = struct.Struct(">12xii")
 _OWN_PLACE: Final = struct.Struct(">ii20xq")
 _INT64: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
@@ -371,19 +372,20 @@ def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
     end = len(body)
     if end > max_units * BATCH_FIXED_BYTES and end_of_units(body, 0, max_units) < end:
         raise RecordError(f"it has more than {max_units} messages; send several batches")
+    data = body if isinstance(body, bytes) else bytes(body)
     while offset < end:
         if end - offset < BATCH_FIXED_BYTES:
             raise RecordError(f"{end - offset} bytes at {offset} are too few for a message of a batch")
-        _, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, offset)
+        flag, body_length = _FLAG_AND_BODY_LENGTH.unpack_from(data, offset)
         body_at = offset + _BATCH_HEAD.size
         properties_at = body_at + body_length + 2
         if body_length < 0 or properties_at > end:
             raise RecordError(f"body length {body_length} of the batch message at {offset} does not fit")
-        properties_length = _SHORT.unpack_from(body, properties_at - 2)[0]
+        properties_length = data[properties_at - 2] << 8 | data[properties_at - 1]
         offset = properties_at + properties_length
-        if properties_length < 0 or offset > end:
+        if properties_length > 0x7FFF or offset > end:
             raise RecordError(f"properties length {properties_length} at {properties_at - 2} of a batch does not fit")
-        units.append(BatchUnit(flag, bytes(body[body_at : body_at + body_length]), bytes(body[properties_at:offset])))
+        units.append(BatchUnit(flag, data[body_at : body_at + body_length], data[properties_at:offset]))
     return units
 
 

@@ -31,6 +31,9 @@ from triomq.store.results import MessageToStore, PutResult, PutStatus
 _PUT_OK: Final = PutStatus.PUT_OK
 _keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 
+_SEPARATOR: Final = properties.PROPERTY_SEPARATOR.encode()
+_SEPARATOR_BYTE: Final = 2
+
 MAX_PROPERTIES_BYTES = properties.MAX_PROPERTIES_BYTES
 # The number of bytes by which a record may exceed maxMessageSize.
 RECORD_ALLOWANCE_BYTES = 64 * 1024
@@ -178,11 +181,17 @@ class Appending:
             return _too_long(topic, message.properties)
         shared_bytes = record.FIXED_BYTES + len(topic) + len(message.born_host) + len(message.store_host) - 16
         record_limit = limit + RECORD_ALLOWANCE_BYTES
-        shared_properties = message.properties
-        prepared: list[tuple[BatchUnit, bytes, int]] = []
+        shared = message.properties
+        behind_separator = _SEPARATOR + shared
+        texts: list[bytes] = []
+        sizes: list[int] = []
         total = 0
         for unit in units:
-            stored = _join(unit.properties, shared_properties)
+            stored = unit.properties  # followed by those of the batch
+            if not stored:
+                stored = shared
+            elif shared:
+                stored = stored + (shared if stored[-1] == _SEPARATOR_BYTE else behind_separator)
             body_bytes = len(unit.body)
             properties_bytes = len(stored)
             if properties_bytes > MAX_PROPERTIES_BYTES:
@@ -191,14 +200,15 @@ class Appending:
             if body_bytes > limit or size > record_limit:
                 reason = f"a message of the batch has {size} bytes, which exceeds maxMessageSize {limit}"
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-            prepared.append((unit, stored, size))
+            texts.append(stored)
+            sizes.append(size)
             total += size
         if message.sys_flag & sys_flag.TRANSACTION_MASK:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch cannot be part of a transaction")
         if not self._log.fits(total):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a batch of {total} bytes does not fit into a log file")
         try:
-            result = self._encode_batch(message, queue, prepared)
+            result = self._encode_batch(message, queue, units, texts, sizes)
         except BaseException as error:  # the tail may hold half of a batch
             self._fail_stop.fail("an append", error)
         if self._log.pending_bytes > MAX_PENDING_BYTES:
@@ -206,12 +216,12 @@ class Appending:
         return result
 
     def _encode_batch(
-        self, shared: MessageToStore, queue: ConsumeQueue, prepared: list[tuple[BatchUnit, bytes, int]]
+        self, shared: MessageToStore, queue: ConsumeQueue, units: list[BatchUnit], texts: list[bytes], sizes: list[int]
     ) -> PutResult:
         """Encode the units, each with its stored properties and its size, one behind the other: all or none."""
         commit_log = self._log
-        offsets = commit_log.place_all([size for _, _, size in prepared])
-        end = offsets[-1] + prepared[-1][2]
+        offsets = commit_log.place_all(sizes)
+        end = offsets[-1] + sizes[-1]
         tail, topic = commit_log.tail, queue.topic_bytes
         tail_length = len(tail)
         queue_offset, store_timestamp = queue.next_offset, self._now_ms()
@@ -221,16 +231,17 @@ class Appending:
             size_bytes=end - offsets[0],
             queue_offset=queue_offset,
             store_timestamp=store_timestamp,
-            message_count=len(prepared),
+            message_count=len(units),
         )
         message = shared.with_content(0, b"", b"")  # each of the units in turn
         entries: list[DispatchEntry] = []
-        for (unit, stored, size), physical_offset in zip(prepared, offsets, strict=True):
+        for number in range(len(units)):
+            unit, stored = units[number], texts[number]
             place = Place(
-                physical_offset=physical_offset,
+                physical_offset=offsets[number],
                 queue_offset=queue_offset,
                 store_timestamp=store_timestamp,
-                size_bytes=size,
+                size_bytes=sizes[number],
             )
             message.flag = unit.flag
             message.body = unit.body
@@ -297,13 +308,6 @@ def _any_keys_and_tags(stored: bytes) -> tuple[int, str | None, str | None, tupl
     table = properties.parse_bytes(stored)
     tags = table.get(names.TAGS)
     return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS), ()
-
-
-def _join(first: bytes, second: bytes) -> bytes:
-    """Return the properties of a batch unit followed by those of the batch."""
-    if not first or not second:
-        return first or second
-    return first + second if first.endswith(b"\x02") else first + b"\x02" + second
 
 
 def _with_queue_offsets(stored_properties: bytes, more: list[tuple[ConsumeQueue, int]]) -> bytes:
