@@ -46,7 +46,9 @@ from triomq.store.watermark import Waiter, Watermark
 log = structlog.get_logger("triomq.broker.message_writer")
 
 _PUT_OK: Final = PutStatus.PUT_OK
-_SEPARATOR: Final = property_text.PROPERTY_SEPARATOR.encode()
+# The two properties of `_redirect`, as they follow others in stored properties.
+_REAL_TOPIC: Final = f"{property_text.PROPERTY_SEPARATOR}{names.REAL_TOPIC}{property_text.NAME_VALUE_SEPARATOR}"
+_REAL_QUEUE_ID: Final = f"{property_text.PROPERTY_SEPARATOR}{names.REAL_QUEUE_ID}{property_text.NAME_VALUE_SEPARATOR}"
 QUORUM_SECONDS: Final = 2.5
 """A put waits that long for a quorum of its group, as in RocketMQ. Its message may be stored nevertheless."""
 
@@ -287,14 +289,15 @@ class MessageWriter:
         refused = refusal_of(message.topic, message.queue_id)
         if refused is not None:
             return refused
-        own: dict[str, str] = {names.REAL_TOPIC: message.topic, names.REAL_QUEUE_ID: str(message.queue_id)}
+        if properties is None:
+            own = f"{_REAL_TOPIC}{message.topic}{_REAL_QUEUE_ID}{message.queue_id}"
+            message.properties += own.encode("utf-8", "replace")
+        else:
+            properties[names.REAL_TOPIC] = message.topic
+            properties[names.REAL_QUEUE_ID] = str(message.queue_id)
+            message.properties = property_text.encode(properties)
         message.topic = topic
         message.queue_id = queue_id
-        if properties is None:
-            message.properties += _SEPARATOR + property_text.encode(own)
-        else:
-            properties.update(own)
-            message.properties = property_text.encode(properties)
         return None
 
     async def run(self) -> None:
