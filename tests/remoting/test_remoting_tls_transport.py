@@ -154,7 +154,7 @@ class TlsBench(Bench):
         secured = made[0]
         if watch:
             pair: Any = Watched(secured.incoming), Watched(secured.outgoing)
-            secured = Secured(secured.tls, *pair, secured.tickets)
+            secured = Secured(secured.tls, pair[0], pair[1], secured.tickets)
         bounds = ConnectionSettings(1 << 23, max_unanswered=10, **settings)
         connection = Connection(self.handler, self.turn, self.nursery, HERE, HERE, bounds)
         transport = TlsTransport(self.poller, ours, connection, secured)
