@@ -2,12 +2,13 @@
 
 Records that this process wrote are returned without a check. Records that were on the disk when it started may have
 been damaged there, and recovery reads only the newest of them. Such records are checked on every read, and one that is
-not a valid record of the requested queue is skipped, never returned.
+not a valid record of the requested queue is skipped, never returned. Without a filter those of a pull are taken
+together, too, and then checked where they lie in the copy.
 
 The fast path `take_records` takes the records of many entries at once: all of them, those with a tags code, or those
 whose stored properties satisfy an SQL92 expression, which it reads where they lie in the mapped log. It stops at
-everything unusual, and this module then decides. Where it may not look, at records that were on the disk before and in
-a pure build, `pass_entries` passes over what has no wanted tags code.
+everything unusual, and this module then decides. Where it may not look, with a filter at records that were on the disk
+before, and in a pure build, `pass_entries` passes over what has no wanted tags code.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Collecting:
         while at < end:
             physical_offset, size, tags_code = _entry_at(entries, at)
             if physical_offset >= take_from and physical_offset >= gone_before:
-                reached = self._take(result, entries, at, max_count, gone_before, cost, message_filter)
+                reached = self._take(result, entries, at, max_count, gone_before, cost, message_filter, queue)
                 if reached > at:
                     if message_filter is not None:
                         cost += (reached - at) // ENTRY_BYTES * message_filter.cost
@@ -172,7 +173,9 @@ class Collecting:
             return _NOWHERE
         if message_filter is not None and message_filter.tag_codes:
             return 0
-        return self.written_from if _take_records is not None else _NOWHERE
+        if _take_records is None:
+            return _NOWHERE
+        return 0 if message_filter is None else self.written_from
 
     def _take(
         self,
@@ -183,6 +186,7 @@ class Collecting:
         gone_before: int,
         cost: int,
         message_filter: MessageFilter | None,
+        queue: ConsumeQueue,
     ) -> int:
         """Add what matches from `at` on to `result`, as long as all is usual. Return the position of the first entry
         about which `collect` has to decide."""
@@ -200,21 +204,49 @@ class Collecting:
             most = (_MAX_SCAN_COST - cost) // max(1, message_filter.cost)
         if count <= 0:
             return at
-        if _take_records is None or first < self.written_from:
+        is_checked = first < self.written_from
+        if _take_records is None or (is_checked and message_filter is not None):
             return _pass_entries(entries, at, first_room, low, codes) if codes else at
         file = self._log.sequence.find(first)
         if file is None:
             return at
-        low = max(low, self.written_from, gone_before)
+        low = max(low, gone_before) if is_checked else max(low, self.written_from, gone_before)
         high = min(log_end, file.end)
         reached: int
         records: bytes
         reached, count, records = _take_records(
             entries, at, count, first_room, room, most, file.map(), file.start, low, high, codes, conditions
         )
+        if is_checked:
+            count, size = self._sound_part(records, entries, at, count, queue)
+            reached = at + count * ENTRY_BYTES
+            records = records[:size]
         if count:
             result.add(count, records)
         return reached
+
+    def _sound_part(self, records: bytes, entries: bytes, at: int, count: int, queue: ConsumeQueue) -> tuple[int, int]:
+        """Return how many of the `count` records to which the entries from `at` on lead are sound, up to the first that
+        is not, and their size. About that one `collect` decides."""
+        queue_id, topic = queue.queue_id, queue.topic_bytes
+        begin = 0
+        with memoryview(records) as view:
+            for sound in range(count):
+                physical_offset, size, _ = _entry_at(entries, at + sound * ENTRY_BYTES)
+                end = begin + size
+                if physical_offset < self.written_from:
+                    found = scan_record(records, begin, end)
+                    if (
+                        found is None
+                        or found[0] != size
+                        or found[4] != physical_offset
+                        or found[2] != queue_id
+                        or found[8] != topic
+                        or record.body_crc(view[begin + HEAD_BYTES : begin + HEAD_BYTES + found[7]]) != found[1]
+                    ):
+                        return sound, begin
+                begin = end
+        return count, begin
 
     def _limits(self) -> Limits:
         """Return the limits by the settings as they are now; a change at run time replaces the settings record."""

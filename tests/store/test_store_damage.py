@@ -22,6 +22,7 @@ from store_support import WallClock, abandon, message, open_store, sync_log
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
+from triomq.protocol.speedups import load
 from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
@@ -180,6 +181,29 @@ async def test_a_size_that_leaves_no_room_for_the_fields(tmp_path: Path) -> None
     assert store.reading.damaged_count == 0, "an offset that a client asks for shows no damage"
     assert check_only_own(store, written) == written.count - 1
     assert store.reading.damaged_count == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("at", [0, 4, 8, 12, 28, 84, 88, 90, 91], ids=str)
+async def test_sound_records_around_a_damaged_one_are_taken_together(tmp_path: Path, at: int) -> None:
+    """Size, magic, CRC, queue id, offset, length of the body, body, length of the topic, topic."""
+    store = await open_store(tmp_path)
+    puts = [store.append(message(body=b"%02d" % number)) for number in range(5)]
+    await store.close()
+    store = await open_store(tmp_path)
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(puts[2].physical_offset + at)
+        damaged = file.read(1)[0] ^ 0x10
+        file.seek(puts[2].physical_offset + at)
+        file.write(bytes([damaged]))
+    puts.append(store.append(message(body=b"05")))
+    store.commit()
+    found = store.reading.get_messages("T", 0, 0, 32)
+    assert [body_of(data) for data in found.records] == [b"00", b"01", b"03", b"04", b"05"]
+    assert (found.next_begin_offset, found.message_count, store.reading.damaged_count) == (6, 5, 1)
+    assert found.size_bytes == sum(put.size_bytes for put in puts) - puts[2].size_bytes == sum(map(len, found.runs))
+    if load("triomq.store") is not None:
+        assert len(found.runs) == 2
     await store.close()
 
 
