@@ -41,9 +41,14 @@ from triomq.store.message_store import MessageStore
 PROJECT = Path(__file__).resolve().parent.parent
 TOPIC = "Curves"
 GIVE_UP_SECONDS = 120.0
+PER_ADDRESS = 4000
+MOST_CONNECTIONS = 15_000
+"""What 20,000 descriptors allow, of which a broker keeps a part for its files."""
 QUEUES = 4
 ENOUGH_BYTES = 64 << 20
 MESSAGES_A_FILE = 640
+QUEUES_OF_A_TOPIC = 10_000
+GROUPS_OF_A_TOPIC = 10
 
 
 class Broker:
@@ -94,10 +99,10 @@ def running_broker(prepare: Callable[[Path], None] | None = None, **settings: st
 
 
 class Peer:
-    """One connection of a client. It ignores requests from the broker."""
+    """One connection of a client, from the loopback address 127.0.0.`host`. It ignores requests from the broker."""
 
-    def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, host: int = 1) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), source_address=(f"127.0.0.{host}", 0))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._decoder = FrameDecoder()
         self.answers: list[RemotingCommand] = []
@@ -139,10 +144,15 @@ def messages(queues: int, size_bytes: int = 1024, topic: str = TOPIC) -> Make:
     return partial(message, queues, b"x" * size_bytes, topic)
 
 
-def pull(queue_id: int, queue_offset: int, hold_ms: int, group: str) -> bytes:
+def message_to_any(topics: int, queues: int, number: int) -> bytes:
+    """Return a message to the queues of all topics in turn."""
+    return message(queues, b"x" * 1024, f"{TOPIC}-{number % topics}", number // topics)
+
+
+def pull(queue_id: int, queue_offset: int, hold_ms: int, group: str, topic: str = TOPIC) -> bytes:
     fields = {
         "consumerGroup": group,
-        "topic": TOPIC,
+        "topic": topic,
         "queueId": str(queue_id),
         "queueOffset": str(queue_offset),
         "maxMsgNums": "32",
@@ -157,9 +167,15 @@ def pull(queue_id: int, queue_offset: int, hold_ms: int, group: str) -> bytes:
 
 
 def make_topic(peer: Peer, queues: int, topic: str = TOPIC) -> None:
+    peer.sock.sendall(new_topic(queues, topic))
+    while not peer.receive():
+        pass
+
+
+def new_topic(queues: int, topic: str) -> bytes:
     fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
     fields |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
-    peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    return frame(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
 
 def send_all(peers: Sequence[Peer], count: int, window: int, make: Make) -> None:
@@ -211,26 +227,31 @@ def connections() -> None:
         peers = [Peer(broker.port) for _ in range(10)]
         make_topic(peers[0], 4)
         send_all(peers, 8000, 64, make)
-        for count in (1, 10, 100, 300, 1000):
+        for count in (1, 10, 100, 300, 1000, MOST_CONNECTIONS):
             before, new = broker.anonymous_bytes(), max(0, count - len(peers))
-            peers += [Peer(broker.port) for _ in range(new)]
+            peers += [Peer(broker.port, 1 + number // PER_ADDRESS) for number in range(len(peers), len(peers) + new)]
             peers[-1].ask(RequestCode.GET_BROKER_RUNTIME_INFO, {})
             idle = kib((broker.anonymous_bytes() - before) / new) if new else ""
-            cost = cost_of_sends(broker, peers[:count], 8000, 1, make)
+            cost = cost_of_sends(broker, peers[:count], max(8000, 2 * count), 1, make)
             row(count, f"{cost:.1f}", mib(broker), idle)
 
 
 def queues() -> None:
-    """Messages go to all queues of a topic in turn."""
-    row("queues", "us a message", "us the first of a queue", "anonymous MiB")
-    for count in (1, 10, 100, 1000, 10_000):
-        with running_broker() as broker:
-            peers = [Peer(broker.port) for _ in range(4)]
-            make_topic(peers[0], count)
-            make = messages(count)
-            first = cost_of_sends(broker, peers, count, 64, make)
-            cost = cost_of_sends(broker, peers, 20_000, 64, make)
-            row(count, f"{cost:.1f}", f"{first:.1f}", mib(broker))
+    """Messages go to all queues in turn; a topic has at most 10,000. Then the broker stops and starts again."""
+    row("queues", "us a message", "us the first of a queue", "anonymous MiB", "boot s")
+    for count in (1, 10, 100, 1000, 10_000, 100_000):
+        topics = max(1, count // QUEUES_OF_A_TOPIC)
+        make = partial(message_to_any, topics, count // topics)
+        with tempfile.TemporaryDirectory(prefix="curves-") as root:
+            with running_broker(storePathRootDir=root) as broker:
+                peers = [Peer(broker.port) for _ in range(4)]
+                for number in range(topics):
+                    make_topic(peers[0], count // topics, f"{TOPIC}-{number}")
+                first = cost_of_sends(broker, peers, count, 64, make)
+                cost = cost_of_sends(broker, peers, 20_000, 64, make)
+                memory = mib(broker)
+            with running_broker(storePathRootDir=root) as broker:
+                row(count, f"{cost:.1f}", f"{first:.1f}", memory, f"{broker.boot_seconds:.2f}")
 
 
 def bodies() -> None:
@@ -298,10 +319,30 @@ def groups() -> None:
             row(count, f"{beats:.1f}", f"{pulls:.1f}", f"{offsets:.1f}", kib(each))
 
 
+def topics() -> None:
+    """Ten groups of each topic, each of which commits an offset; half of the messages are pulled. Then the broker stops
+    and starts again."""
+    row("topics", "us to make one", "us a message", "us an offset", "us a pull", "anonymous MiB", "boot s")
+    for count in (10, 100, 1000, 10_000):
+        with tempfile.TemporaryDirectory(prefix="curves-") as root:
+            with running_broker(storePathRootDir=root) as broker:
+                peers = [Peer(broker.port) for _ in range(4)]
+                make = partial(message_to_any, count, 1)
+                made = cost_of_sends(broker, peers, count, 64, lambda number: new_topic(1, f"{TOPIC}-{number}"))
+                send_all(peers, count, 8, make)
+                sends = cost_of_sends(broker, peers, 8000, 8, make)
+                offsets = cost_of_sends(broker, peers, GROUPS_OF_A_TOPIC * count, 8, partial(offset_in, count))
+                pulls = cost_of_sends(broker, peers, 4000, 8, partial(pull_in, count))
+                memory = mib(broker)
+            with running_broker(storePathRootDir=root) as broker:
+                costs = [f"{cost:.1f}" for cost in (made, sends, offsets, pulls)]
+                row(count, *costs, memory, f"{broker.boot_seconds:.2f}")
+
+
 def stores() -> None:
     """Log files of 1 GiB, each with a few messages at its start and a hole after them: the cost of length."""
     row("GiB of log", "boot s", "anonymous MiB", "us a send", "us a pull", "us a pull all over", "us a search by time")
-    for gib in (1, 10, 100):
+    for gib in (1, 10, 100, 1024):
         with running_broker(partial(sparse_store, gib)) as broker:
             peers = [Peer(broker.port) for _ in range(4)]
             anonymous = mib(broker)
@@ -358,6 +399,16 @@ def offset_of(groups: int, number: int) -> bytes:
     return frame(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "1"})
 
 
+def offset_in(topics: int, number: int) -> bytes:
+    group = f"group-{number % topics}-{number // topics % GROUPS_OF_A_TOPIC}"
+    fields = {"consumerGroup": group, "topic": f"{TOPIC}-{number % topics}", "queueId": "0", "commitOffset": "1"}
+    return frame(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def pull_in(topics: int, number: int) -> bytes:
+    return pull(0, 0, 0, f"group-{number % topics}-0", f"{TOPIC}-{number % topics}")
+
+
 def heartbeat(groups: int, number: int) -> bytes:
     group = f"group-{number % groups}"
     subscription = {"topic": TOPIC, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 0}
@@ -393,6 +444,7 @@ CURVES: dict[str, Callable[[], None]] = {
     "bodies": bodies,
     "polls": polls,
     "groups": groups,
+    "topics": topics,
     "stores": stores,
 }
 
