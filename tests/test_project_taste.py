@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,7 @@ def test_every_directory_with_modules_is_a_package() -> None:
     assert without == set()
 
 
+@cache
 def compiled_modules() -> set[str]:
     lines = (ROOT / "compiled.txt").read_text().splitlines()
     return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
