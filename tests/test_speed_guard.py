@@ -26,7 +26,7 @@ STEPS = {
     "delayed send 4x64": 3634,
     "delayed, due at once": 2502,
     "long poll": 7717,
-    "heartbeat": 1639,
+    "heartbeat": 1701,
     "pull batch 32": 293,
     "pull batch 1": 2060,
     "pull tag 1 of 10": 945,

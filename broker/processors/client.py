@@ -6,7 +6,7 @@ Only heartbeats add clients to the tables. A client sends one every 30 s, with i
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from functools import lru_cache
+from itertools import product
 from typing import Any, Final
 
 from triomq.broker.configuration import Configuration
@@ -62,6 +62,10 @@ SUBSCRIPTIONS_LIKE_A_GROUP: Final = 64
 
 MOST_REMARKS: Final = 3
 """Groups whose members disagree that one response to a heartbeat names."""
+
+_CONSUMPTIONS: Final = {
+    names: Consumption(*names) for names in product(CONSUME_TYPES, MESSAGE_MODELS, CONSUME_FROM_WHERES)
+}
 
 UNIT_SUB_FLAG = 2
 """topicSysFlag of the retry topic of a group in unit mode."""
@@ -177,7 +181,7 @@ class ClientProcessor:
                 work = 0
                 yield
         for consumer in data.consumer_data_set:
-            compiled = (yield from self._compile(consumer)) if _has_expression(consumer) else None
+            compiled = (yield from self._compile(consumer)) if _has_expression(consumer) else []
             try:
                 if not self._may_join(connection, consumer.group_name, self._consumers):
                     raise self._too_many_groups(client_id)
@@ -185,7 +189,7 @@ class ClientProcessor:
             except RequestRefused as error:
                 # A full table refuses new groups; the client's other groups are registered.
                 refusal = refusal or error
-            del compiled
+            compiled.clear()
             disagreement = self._consumers.disagreement(consumer.group_name)
             if disagreement and len(remarks) < MOST_REMARKS:
                 remarks.append(disagreement)
@@ -197,7 +201,7 @@ class ClientProcessor:
             try:
                 raise refusal
             finally:
-                del refusal  # it refers to this frame, and so would keep the whole heartbeat until a collection
+                refusal = None  # it refers to this frame, and so would keep the whole heartbeat until a collection
 
     def _compile(self, consumer: ConsumerData) -> Generator[None, None, list[Compiled | None]]:
         """Compile the new long expressions of a group in steps. They are ready as long as what it returns is held."""
@@ -238,7 +242,11 @@ class ClientProcessor:
             client_id,
             request.language,
             request.version,
-            _consumption(consumer.consume_type, consumer.message_model, consumer.consume_from_where),
+            _CONSUMPTIONS[
+                enum_name(consumer.consume_type, CONSUME_TYPES, CONSUME_PASSIVELY),
+                enum_name(consumer.message_model, MESSAGE_MODELS, CLUSTERING),
+                enum_name(consumer.consume_from_where, CONSUME_FROM_WHERES, CONSUME_FROM_LAST_OFFSET),
+            ],
             consumer.subscription_data_set,
             notify=config is None or config.notify_consumer_ids_changed_enable,
         )
@@ -278,24 +286,13 @@ class ClientProcessor:
 
 
 def _check_expression(expression: str) -> Iterator[None]:
-    compiled = yield from compile_steps(expression)
+    held = [(yield from compile_steps(expression))]
     try:
         compile_expression(expression)
     except FilterError as error:
         raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
     finally:
-        del compiled
-
-
-@lru_cache(64)  # there are 24 different results
-def _consumption(
-    consume_type: str | int | None, message_model: str | int | None, consume_from_where: str | int | None
-) -> Consumption:
-    return Consumption(
-        enum_name(consume_type, CONSUME_TYPES, CONSUME_PASSIVELY),
-        enum_name(message_model, MESSAGE_MODELS, CLUSTERING),
-        enum_name(consume_from_where, CONSUME_FROM_WHERES, CONSUME_FROM_LAST_OFFSET),
-    )
+        held.clear()
 
 
 def _is_short(data: HeartbeatData) -> bool:

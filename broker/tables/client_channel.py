@@ -1,4 +1,4 @@
-"""One client as the producer and consumer tables know it."""
+"""One client as the producer and consumer tables know it, and how its groups consume."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ GROUPS_IN_A_STEP = 256
 
 
 NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """How a group consumes, under RocketMQ's names (ConsumeType, MessageModel, ConsumeFromWhere)."""
+
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,6 @@ Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -23,6 +22,7 @@ import structlog
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.client_channel import GROUPS_IN_A_STEP, NEVER, ClientChannel
+from triomq.broker.tables.client_channel import Consumption as Consumption
 from triomq.broker.tables.member_subscriptions import MOST_KEPT, Shared, Wanted, cost_of, kind_of, wanted_of
 from triomq.protocol.clock import NowMs
 from triomq.protocol.subscription import SubscriptionData
@@ -50,15 +50,6 @@ MAX_READERS_PER_GROUP: Final = 2048
 GroupChanged: TypeAlias = Callable[[str, list[ClientChannel]], None]
 GroupRegistered: TypeAlias = Callable[[str, list[SubscriptionData]], None]
 GroupGone: TypeAlias = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Consumption:
-    """How a group consumes, under RocketMQ's names (ConsumeType, MessageModel, ConsumeFromWhere)."""
-
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
 
 
 class ConsumerGroup:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_fakes import FakeConnection
 from broker_whole import now_ms, whole_broker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ class Filled:
     def __init__(self, limit_bytes: int = 1 << 40, files: list[File] | None = None) -> None:
         self.memory = TableMemory(limit_bytes)
         self.files = files or [File() for _ in range(5)]
-        self.connections: list[Any] = [object() for _ in range(3)]
+        self.connections = [FakeConnection(f"10.0.0.1:{number}") for number in range(3)]
         topics, groups, offsets, filters, locks = self.files
         self.topics = TopicTable(topics, now_ms=now_ms)
         self.topics.count_on(self.account("topics"))
