@@ -12,7 +12,7 @@ nothing, and nothing is polled while nothing is pending.
 
 Messages that are due together are a batch: a block of queue entries is read at once, and the messages are appended and
 committed together. The offset moves past those that the store accepted. A batch is bounded by messages and bytes, and
-other tasks run between two of them.
+other tasks run between two of them. It ends sooner for an interactive client that has sent something meanwhile.
 A message that the store can never accept becomes a dead letter (undeliverable.py), so that the level continues. While
 it accepts nothing at present (a full disk), the level waits and tries again.
 Deliveries never wait for a flush or for a slave; in a group (DLedger) a batch waits until a quorum has the one before.
@@ -24,7 +24,7 @@ Only the level's task moves its offset, on the event loop. Nothing here sends an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -62,6 +62,8 @@ RETRY_LIMIT_MS = 60_000
 LOG_EVERY_FAILURES = 100
 AFTER_FAILURE_SECONDS = 10.0
 BATCH_MESSAGES = 256
+LEAST_MESSAGES = 32
+"""After this number, and each multiple of it, a batch ends if an interactive client waits."""
 BATCH_BYTES = 4 * 1024 * 1024
 MAX_DIGITS = 10
 """The digits of the largest queue id."""
@@ -153,6 +155,8 @@ class DelayedDelivery:
         self._undeliverable = undeliverable
         self._now_ms = now_ms
         self._stats = stats
+        self.is_client_waiting: Callable[[], bool] | None = None
+        """If set, says whether an interactive client waits: a batch ends early for it."""
         self._levels = DelayLevels(configuration.store.message_delay_level)
 
     def progress(self) -> dict[int, tuple[int, int]]:
@@ -274,7 +278,10 @@ class DelayedDelivery:
         for physical_offset, entry_bytes, code in self._store.reading.queue_entries(
             SCHEDULE_TOPIC, level - 1, batch.queue_offset, BATCH_MESSAGES
         ):
-            if size_bytes >= BATCH_BYTES or self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
+            if size_bytes >= BATCH_BYTES or self._is_client_served_first(len(batch.results)):
+                break
+            is_due = LOWEST_TAGS_CODE <= code <= now_ms  # as most are
+            if not is_due and self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
                 break
             result = self._put(physical_offset, entry_bytes, batch)
             batch.results.append(result)
@@ -285,6 +292,13 @@ class DelayedDelivery:
                 batch.last_offset = result.last_offset
         self._store.commit()
         return batch
+
+    def _is_client_served_first(self, count: int) -> bool:
+        """Return whether a batch ends with this number of messages because an interactive client waits. It is often the
+        consumer of these very messages, which asks for the next ones."""
+        if count % LEAST_MESSAGES or not count or self.is_client_waiting is None:
+            return False
+        return self.is_client_waiting()
 
     async def _wait_for_quorum(self, batch: _Batch) -> None:
         """In a group, wait until a quorum has the batch, or it is known that this member does not learn that. Delivery
@@ -304,7 +318,7 @@ class DelayedDelivery:
                 refused = result
                 break
             delivered += 1
-        if self._stats is not None and self._configuration.store.enable_schedule_message_stats:
+        if self._stats is not None:
             for message, result in batch.messages:
                 if result.status is PutStatus.PUT_OK and result.last_offset < acknowledged:
                     self._stats.topic_put(message.topic, message.queue_id, 1, result.size_bytes)
@@ -340,7 +354,8 @@ class DelayedDelivery:
         if result.status in UNSTORABLE:
             dead = self._undeliverable.put(DELAY, message, physical_offset, result.reason)
             return dead.result if dead is not None else None
-        batch.messages.append((message, result))
+        if self._stats is not None and self._configuration.store.enable_schedule_message_stats:
+            batch.messages.append((message, result))
         return result
 
     def _retry_ms(self, failures: int) -> int:
@@ -374,7 +389,7 @@ class _Batch:
         self.results: list[PutResult | None] = []
         """One for each entry; None: nothing to deliver, the offset moves past it."""
         self.messages: list[tuple[MessageToStore, PutResult]] = []
-        """Those that went to their real topics, not to the dead letters."""
+        """Those that went to their real topics, not to the dead letters; none unless they are counted."""
         self.queues: dict[tuple[str, int], int] = {}
         """What `reachable_queue` says, asked once for each queue."""
         self.last_offset = -1
@@ -415,6 +430,7 @@ def real_message(data: bytes) -> MessageToStore:
         tags_code=code,
         uniq_key=uniq_key,
         keys=keys,
+        body_crc=record.body_crc,
     )
 
 

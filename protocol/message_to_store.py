@@ -31,6 +31,7 @@ class MessageToStore:
 
     __slots__ = (
         "body",
+        "body_crc",
         "born_host",
         "born_timestamp",
         "deliver_after_ms",
@@ -67,9 +68,11 @@ class MessageToStore:
         keys: str | None = None,
         deliver_after_ms: int = 0,
         multi_queues: str | None = None,
+        body_crc: int = -1,
     ) -> None:
         """`multi_queues` is the text of INNER_MULTI_DISPATCH: the store appends INNER_MULTI_QUEUE_OFFSET to the
-        properties and one entry to each of these queues (enableMultiDispatch)."""
+        properties and one entry to each of these queues (enableMultiDispatch). `body_crc` is BODYCRC, of a body that
+        comes from a record; -1: encoding computes it."""
         self.topic = topic
         self.queue_id = queue_id
         self.body = body
@@ -86,6 +89,7 @@ class MessageToStore:
         self.keys = keys
         self.deliver_after_ms = deliver_after_ms
         self.multi_queues = multi_queues
+        self.body_crc = body_crc
 
     def with_content(self, flag: int, body: bytes, properties: bytes) -> MessageToStore:
         """Return a message that differs from this one by flag, body and properties. The caller sets the values that

@@ -264,7 +264,12 @@ def _group(
 
 
 def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverable) -> DelayedDelivery:
-    return DelayedDelivery(
+    turn = tables.surroundings.turn
+
+    def is_client_waiting() -> bool:
+        return turn.scheduler.is_interactive_waiting(turn.time())
+
+    delivery = DelayedDelivery(
         tables.configuration,
         tables.store,
         writer,
@@ -274,6 +279,10 @@ def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverabl
         now_ms=tables.now_ms,
         stats=tables.stats,
     )
+    # In a group each batch waits for a quorum: others run meanwhile, and short batches would wait more often.
+    if tables.configuration.group is None:
+        delivery.is_client_waiting = is_client_waiting
+    return delivery
 
 
 def _registration(tables: Tables, client: RemotingClient, replication: Replication, port: int) -> Registration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -16,13 +16,15 @@ from broker_store_lab import START_MS, Lab, WallClock, inline, open_lab, settle
 from golden_data import copy_golden_store, golden_expectation
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_records import encoded
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets, real_message
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.errors import RecordError
-from triomq.protocol.record import decode_record
+from triomq.protocol.message_to_store import Place
+from triomq.protocol.record import decode_record, encode_into
 from triomq.protocol.speedups import running_build
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.results import MessageToStore, PutResult, PutStatus
@@ -31,11 +33,14 @@ LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*ra
 
 
 @asynccontextmanager
-async def delivering(lab: Lab, file: MemoryFile | None = None) -> AsyncIterator[DelayOffsets]:
+async def delivering(
+    lab: Lab, file: MemoryFile | None = None, is_client_waiting: Callable[[], bool] | None = None
+) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file if file is not None else MemoryFile(), offload=inline)
     delivery = DelayedDelivery(
         lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
     )
+    delivery.is_client_waiting = is_client_waiting
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
         await settle()
@@ -131,6 +136,27 @@ async def test_others_run_between_the_batches_of_a_level(
         assert seen[0] < 600, "a task that the first batch woke runs before the last one"
         assert [int(message.body) for message in lab.messages("T")] == list(range(600))
         assert offsets.get(1) == 600
+
+
+async def test_a_batch_ends_for_a_client_that_waits(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    waits = [False, True, True, False]
+    async with open_lab(tmp_path) as lab, delivering(lab, is_client_waiting=lambda: waits.pop(0)) as offsets:
+        for number in range(150):
+            await lab.put("T", b"%d" % number, DELAY="1")
+        lab.is_committing = False
+        ends: list[int] = []
+        commit = lab.store.commit
+
+        def counted() -> None:
+            commit()
+            ends.append(lab.store.reading.max_offset("T", 0))
+
+        lab.store.commit = counted  # type: ignore[method-assign]
+        await trio.sleep(1.1)
+        assert ends == [64, 96, 150], "it has 32 messages more each time that somebody is looked for"
+        assert waits == []
+        assert [int(message.body) for message in lab.messages("T")] == list(range(150))
+        assert offsets.get(1) == 150
 
 
 async def test_what_rocketmq_stored_is_delivered_as_rocketmq_would_encode_it(
@@ -396,6 +422,22 @@ async def test_a_slave_takes_its_masters_table() -> None:
 def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
     with pytest.raises(RecordError):
         real_message(data)
+
+
+def test_damage_to_a_delayed_body_is_not_covered_by_a_new_crc() -> None:
+    data = encoded(SCHEDULE_TOPIC.encode(), b"body", b"REAL_TOPIC\x01T\x02REAL_QID\x010\x02")
+    at = data.index(b"body")
+    assert decode_record(_delivered(data)).body == b"body"
+    data[at] ^= 1
+    with pytest.raises(RecordError, match="CRC"):
+        decode_record(_delivered(data))
+
+
+def _delivered(data: bytearray) -> bytearray:
+    """The record of the message that is delivered for this one."""
+    delivered = bytearray()
+    encode_into(delivered, b"T", real_message(bytes(data)), Place(physical_offset=0, queue_offset=0, store_timestamp=0))
+    return delivered
 
 
 async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:

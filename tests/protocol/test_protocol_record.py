@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_records import encoded
+from stored_records import HOST, encoded
 from traced_memory import least_bytes
 
 from triomq.protocol import compression, java, message_id, properties, record, sys_flag
@@ -20,6 +20,7 @@ from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
 from triomq.protocol.errors import BodyError, ProtocolError, RecordError
 from triomq.protocol.message import Message, MessageExt
+from triomq.protocol.message_to_store import MessageToStore
 
 EXAMPLE = bytes.fromhex(
     "000000b3 daa320a7 3610a686 00000001 00000000 0000000000000007 0000000000001000 00000000 0000018bcfe56800"
@@ -158,6 +159,14 @@ def test_every_value_lands_in_its_own_field(hosts: tuple[int, int]) -> None:
     assert (fields.size_bytes, fields.body_crc) == (len(data), record.body_crc(b"body"))
     v6 = (sys_flag.BORN_HOST_V6 if hosts[0] == 20 else 0) | (sys_flag.STORE_HOST_V6 if hosts[1] == 20 else 0)
     assert fields.sys_flag == sys_flag.TRANSACTION_COMMIT | v6
+
+
+def test_a_known_body_crc_is_stored_and_not_computed() -> None:
+    known = encoded(body=b"body", body_crc=7)
+    assert record.read_fields(known, 0, len(known)).body_crc == 7
+    assert encoded(body=b"body", body_crc=record.body_crc(b"body")) == encoded(body=b"body")
+    message = MessageToStore("T", 0, b"body", born_timestamp=0, born_host=HOST, store_host=HOST, body_crc=7)
+    assert message.with_content(0, b"other", b"").body_crc == -1, "that of another body"
 
 
 def test_numbers_that_do_not_fit_leave_the_tail_alone() -> None:
