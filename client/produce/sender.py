@@ -146,6 +146,7 @@ class Sender:
         """Return the route to send by, as soon as a name server is there and the topic's broker has a master. Raises
         NoRoute at once for a topic that does not exist; NameServersUnreachable, OperationTimeout."""
         pause_seconds = FIRST_PAUSE_SECONDS
+        unreachable: NameServersUnreachable | None = None
         while True:
             try:
                 return await self.publish_route(topic, deadline)
@@ -156,6 +157,11 @@ class Sender:
             except NameServersUnreachable as error:
                 if error.are_wrong or self._clock() + pause_seconds >= deadline:
                     raise
+                unreachable = error
+            except OperationTimeout:
+                if unreachable is not None:  # it says why
+                    raise unreachable from None
+                raise
             await trio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 

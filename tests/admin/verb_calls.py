@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from triomq.admin.verb_table import VERBS
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "mqadmin-schemas"
 SETTINGS = {"autoCreateTopicEnable": "false", "configUpdateWithoutAcl": "true", "traceTopicEnable": "true"}
 Capture = pytest.CaptureFixture[str]
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[")
 
 
 def check(name: str, text: str) -> list[dict[str, Any]]:
@@ -32,11 +34,14 @@ def items(words: list[str], capsys: Capture, *, status: int = 0) -> list[dict[st
     capsys.readouterr()
     assert main([*words, "--output", "json"]) == status
     name = next(row[0] for row in VERBS if row[0].split() in (words[:1], words[:2]))
-    # The cluster is in this process; its log may stand before the array.
+    # The cluster is in this process; its log may stand before the array and behind it.
     _, begin, rest = ("\n" + capsys.readouterr().out).partition("\n[")
     while begin and not rest.startswith(("\n", "]")):
         _, begin, rest = rest.partition("\n[")
-    return check(name, f"[{rest}")
+    text = f"[{rest}"
+    _, end = json.JSONDecoder().raw_decode(text)
+    assert all(LOG_LINE.match(line) for line in text[end:].splitlines() if line), text
+    return check(name, text[:end])
 
 
 def lines(words: list[str], capsys: Capture, *, status: int = 0) -> list[str]:

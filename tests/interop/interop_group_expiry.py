@@ -81,7 +81,7 @@ class Expiry:
         shutil.rmtree(self._group.directory / member / "store")
         await self._group.start_soon(member)
         found: Ends = {}
-        with trio.move_on_after(SECONDS / 2):
+        with trio.move_on_after(SECONDS):  # it looks for its master every 30 s
             while found != self.ends:
                 await trio.sleep(0.1)
                 found = {queue_id: await self._end(member, queue_id) for queue_id in self.ends}

@@ -78,7 +78,8 @@ def test_requests_get_their_replies(
     answering.wait_event("started")
     replies = drivers(asks).run("request", **common, group=f"{topic}_asker", file=file)[:-1]
     assert [reply["body"] for reply in replies] == [b"re: " + line for line in lines_of(file)]
-    answering.wait_event("replied", 5)
+    # Who asks leaves with the last reply, and may do so before it has confirmed that one.
+    answering.wait_event("replied", 4)
     answering.stop()
 
 
