@@ -94,6 +94,22 @@ async def test_a_send_waits_for_a_master_and_for_a_name_server_that_are_away(
     assert bodies(servers) == [b"m", b"n"]
 
 
+async def test_a_send_that_ends_while_it_asks_again_says_why_it_had_to(
+    servers: FakeCluster, autojump_clock: MockClock
+) -> None:
+    servers.name_server_up = False
+
+    async def name_server_hangs() -> None:
+        await trio.sleep(1)
+        servers.name_server_up, servers.name_server_seconds = True, 60.0
+
+    async with Producer("P", name_server=NAME_SERVER) as producer, trio.open_nursery() as nursery:
+        nursery.start_soon(name_server_hangs)
+        with pytest.raises(NameServersUnreachable, match="nobody there"):
+            await producer.send(Message("T", b"m"))
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_lost_connection_counts_as_an_attempt_and_pauses(
     servers: FakeCluster, autojump_clock: MockClock
 ) -> None:
