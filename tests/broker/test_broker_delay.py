@@ -112,21 +112,27 @@ async def test_due_together_is_written_together(tmp_path: Path, autojump_clock: 
         assert len({message.store_timestamp for message in messages}) == 1
 
 
+def ends_at_commits(lab: Lab) -> list[int]:
+    """Return a list that gets the end of queue 0 of T at each commit from now on."""
+    ends: list[int] = []
+    commit = lab.store.commit
+
+    def counted() -> None:
+        commit()
+        ends.append(lab.store.reading.max_offset("T", 0))
+
+    lab.store.commit = counted  # type: ignore[method-assign]
+    return ends
+
+
 async def test_others_run_between_the_batches_of_a_level(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with open_lab(tmp_path) as lab, delivering(lab) as offsets:
         for number in range(600):
             await lab.put("T", b"%d" % number, DELAY="1")
-        ends: list[int] = []
+        ends = ends_at_commits(lab)
         seen: list[int] = []
-        commit = lab.store.commit
-
-        def counted() -> None:
-            commit()
-            ends.append(lab.store.reading.max_offset("T", 0))
-
-        lab.store.commit = counted  # type: ignore[method-assign]
         mark = lab.store.reading.queue_end("T", 0)
         with trio.move_on_after(1.1):
             while True:
@@ -144,14 +150,7 @@ async def test_a_batch_ends_for_a_client_that_waits(tmp_path: Path, autojump_clo
         for number in range(150):
             await lab.put("T", b"%d" % number, DELAY="1")
         lab.is_committing = False
-        ends: list[int] = []
-        commit = lab.store.commit
-
-        def counted() -> None:
-            commit()
-            ends.append(lab.store.reading.max_offset("T", 0))
-
-        lab.store.commit = counted  # type: ignore[method-assign]
+        ends = ends_at_commits(lab)
         await trio.sleep(1.1)
         assert ends == [64, 96, 150], "it has 32 messages more each time that somebody is looked for"
         assert waits == []

@@ -90,21 +90,27 @@ async def test_a_put_is_complete_when_a_quorum_has_it_although_others_of_its_com
     assert [put.is_finished and put.result.is_ok for put in puts] == [True, True, True]
 
 
-async def test_delayed_messages_are_delivered_once_when_a_quorum_has_them(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def leader_with_delayed(tmp_path: Path, *bodies: bytes) -> tuple[MemberStore, DelayedDelivery, DelayOffsets]:
+    """Return a leader that has messages of these bodies on level 1, and what delivers them, which does not run yet."""
     clock = DelayClock()
     member = await MemberStore(tmp_path, clock).load()
     await member.lead()
     configuration = Configuration(store=small_settings(tmp_path, enable_dleger_commit_log=True))
     writer = MessageWriter(configuration, member.store, lambda: None)
-    for body in (b"one", b"two"):
+    for body in bodies:
         writer.put(message(body=body), {names.DELAY: "1"}, False, PendingPut())
     member.store.commit()
     member.commit_all()
     topics, offsets = TopicTable(MemoryFile(), now_ms=clock), DelayOffsets(offload=inline)
     undeliverable = Undeliverable(writer, topics)
     delivery = DelayedDelivery(configuration, member.store, writer, offsets, topics, undeliverable, now_ms=clock)
+    return member, delivery, offsets
+
+
+async def test_delayed_messages_are_delivered_once_when_a_quorum_has_them(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    member, delivery, offsets = await leader_with_delayed(tmp_path, b"one", b"two")
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
         await trio.sleep(5)
@@ -119,17 +125,7 @@ async def test_delayed_messages_are_delivered_once_when_a_quorum_has_them(
 async def test_a_deposed_leader_moves_no_delay_offset_past_what_no_quorum_is_known_to_have(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    clock = DelayClock()
-    member = await MemberStore(tmp_path, clock).load()
-    await member.lead()
-    configuration = Configuration(store=small_settings(tmp_path, enable_dleger_commit_log=True))
-    writer = MessageWriter(configuration, member.store, lambda: None)
-    writer.put(message(), {names.DELAY: "1"}, False, PendingPut())
-    member.store.commit()
-    member.commit_all()
-    topics, offsets = TopicTable(MemoryFile(), now_ms=clock), DelayOffsets(offload=inline)
-    undeliverable = Undeliverable(writer, topics)
-    delivery = DelayedDelivery(configuration, member.store, writer, offsets, topics, undeliverable, now_ms=clock)
+    member, delivery, offsets = await leader_with_delayed(tmp_path, b"one")
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
         await trio.sleep(2)
