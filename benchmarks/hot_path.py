@@ -20,7 +20,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -29,9 +29,11 @@ from typing import Any, Protocol, TypeVar
 import structlog
 import trio
 
+from benchmarks.hot_path_peers import Dropped, TlsPeer, name_server_table
 from benchmarks.hot_path_roads import (
     DELAY_LEVEL,
     QUEUES,
+    ROUTED_TOPICS,
     STORED_FOR_PULLS,
     TAGS,
     TOPIC,
@@ -59,31 +61,13 @@ from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
+from triomq.remoting.poller import Poller
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
 from triomq.store.delay import DelayLevels
 from triomq.store.disk.files import Files
 
 T = TypeVar("T")
-
-
-class Dropped:
-    """A transport that discards everything at once and counts the bytes."""
-
-    def __init__(self) -> None:
-        self.taken_bytes = 0
-
-    def write(self, data: bytes) -> None:
-        self.taken_bytes += len(data)
-
-    def pause_reading(self) -> None:
-        raise RuntimeError("nothing here is ever full")
-
-    def resume_reading(self) -> None:
-        raise RuntimeError("nothing here is ever full")
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -183,24 +167,46 @@ class HotPath:
         self._turn = turn
         self._table = table
         self._nursery = nursery
+        self._name_server = name_server_table(ROUTED_TOPICS)
+        self._poller = Poller(turn)
         self._connections: list[Connection] = []
+        self._to_name_server: list[Connection] = []
+        self._tls_peers: list[TlsPeer] = []
         self._transports: list[Dropped] = []
         self._received = 0
 
-    def connect(self, count: int) -> None:
-        while len(self._connections) < count:
-            connection = Connection(
-                self._table,
-                self._turn,
-                self._nursery,
-                HostPort("127.0.0.1", 40_000 + len(self._connections)),
-                HostPort("127.0.0.1", 10_911),
-                ConnectionSettings(max_frame_bytes=1 << 24, max_unanswered=1000),
-            )
-            transport = Dropped()
-            connection.transport = transport
-            self._connections.append(connection)
-            self._transports.append(transport)
+    def connect(self, workload: Workload) -> None:
+        """Open the connections that this workload has, and are not there yet."""
+        while len(self._peers(workload)) < workload.connections:
+            if workload.is_tls:
+                self._tls_peers.append(TlsPeer(self._poller, self._connection(self._table)))
+            elif workload.kind == "route":
+                self._to_name_server.append(self._dropping(self._name_server))
+            else:
+                self._connections.append(self._dropping(self._table))
+
+    def _peers(self, workload: Workload) -> Sequence[Connection | TlsPeer]:
+        if workload.is_tls:
+            return self._tls_peers
+        return self._to_name_server if workload.kind == "route" else self._connections
+
+    def _dropping(self, table: ProcessorTable) -> Connection:
+        connection = self._connection(table)
+        transport = Dropped()
+        connection.transport = transport
+        self._transports.append(transport)
+        return connection
+
+    def _connection(self, table: ProcessorTable) -> Connection:
+        number = len(self._connections) + len(self._tls_peers) + len(self._to_name_server)
+        return Connection(
+            table,
+            self._turn,
+            self._nursery,
+            HostPort("127.0.0.1", 40_000 + number),
+            HostPort("127.0.0.1", 10_911),
+            ConnectionSettings(max_frame_bytes=1 << 24, max_unanswered=1000),
+        )
 
     def run(self, workload: Workload, meter: Meter) -> None:
         """Let one round of a workload go through the broker; `meter` is entered for what is measured."""
@@ -219,11 +225,16 @@ class HotPath:
                 self._feed(turns)
         else:
             turns = reads(workload)
+            peers = self._peers(workload)
+            if workload.is_tls:
+                turns = [
+                    [peer.encrypted(data) for peer, data in zip(self._tls_peers, each, strict=False)] for each in turns
+                ]
             with meter:
-                self._feed(turns)
+                self._feed(turns, peers)
 
-    def _feed(self, turns: Turns) -> None:
-        turn, connections = self._turn, self._connections
+    def _feed(self, turns: Turns, peers: Sequence[Connection | TlsPeer] | None = None) -> None:
+        turn, connections = self._turn, peers or self._connections
         for data_of_connections in turns:
             turn.begin()
             for connection, data in zip(connections, data_of_connections, strict=False):
@@ -262,19 +273,19 @@ class HotPath:
         return sum(transport.taken_bytes for transport in self._transports)
 
     def messages(self, workload: Workload) -> int:
-        """Return how many messages a workload of this kind has moved since the start, or how many of its heartbeats
-        were taken."""
+        """Return how many messages a workload of this kind has moved since the start, or how many of its
+        requests were answered without an error."""
         if workload.kind in ("pull", "long poll"):
             return self._tables.stats.get_total
-        if workload.kind == "heartbeat":
-            return self._received - sum(self._table.errors.values())
+        if workload.kind in ("heartbeat", "route"):
+            return self._received - sum(self._table.errors.values()) - sum(self._name_server.errors.values())
         topic, queues = (SCHEDULE_TOPIC, [DELAY_LEVEL - 1]) if workload.kind == "delayed" else (TOPIC, range(QUEUES))
         return sum(self._tables.store.reading.max_offset(topic, queue_id) for queue_id in queues)
 
 
 def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
     """Return the best round. Raises RuntimeError when messages are missing."""
-    path.connect(workload.connections)
+    path.connect(workload)
     messages = workload.requests * workload.batch
     calibration = float("inf")
     path.run(replace(workload, requests=max(workload.requests // 4, 1)), CpuTime())
@@ -292,7 +303,7 @@ def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
 
 def count_steps(path: HotPath, workload: Workload) -> float:
     """Return the steps per message of a turn other than the first. Raises RuntimeError when messages are missing."""
-    path.connect(workload.connections)
+    path.connect(workload)
     few = replace(workload, requests=2 * workload.connections * workload.window)
     path.run(few, Steps())
     before = path.messages(workload)
@@ -334,8 +345,9 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
             register(serving, table, ProcessorTable())
             path = HotPath(serving, clock, turn, table, nursery)
             if any(workload.kind == "pull" for workload in workloads):
-                path.connect(4)
-                path.run(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS, tags=TAGS), CpuTime())
+                stored = Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS, tags=TAGS)
+                path.connect(stored)
+                path.run(stored, CpuTime())
             settle_memory()
             return [look(path, workload) for workload in workloads]
     finally:

@@ -26,6 +26,7 @@ TAGS = 10
 SQL = "k = 3 AND region IN ('eu', 'us')"
 DELAY_LEVEL = 1
 MEMBERS = 8
+ROUTED_TOPICS = [f"topic-{number}" for number in range(64)]
 
 Turns = list[list[bytes]]
 """Turn by turn, the bytes that each connection's read returns."""
@@ -42,6 +43,9 @@ class Workload:
     delivery      a delayed message that has fallen due goes to its topic; sending it is not measured
     long poll     a pull that is parked, and in a later turn the message that it waits for
     heartbeat     no message: a consumer says again that it is there, in a group of MEMBERS connections
+    route         no message: a client asks a NameServer for the brokers of a topic
+
+    `is_tls`: the connections are encrypted.
     """
 
     name: str
@@ -55,6 +59,7 @@ class Workload:
     tags: int = 0
     subscription: str = "*"
     expression_type: str = "TAG"
+    is_tls: bool = False
 
 
 WORKLOADS = (
@@ -62,14 +67,17 @@ WORKLOADS = (
     Workload("send binary 4x64", "send", ROCKETMQ, 4, 64),
     Workload("send json 64x1", "send", JSON, 64, 1),
     Workload("send binary 128 B", "send", ROCKETMQ, 4, 64, body_bytes=128),
+    Workload("send TLS 64x1", "send", JSON, 64, 1, is_tls=True),
     Workload("batch send 32", "batch", JSON, 4, 4, batch=32, requests=256),
     Workload("transaction 4x64", "transaction", JSON, 4, 64, requests=4096),
     Workload("delayed send 4x64", "delayed", JSON, 4, 64),
     Workload("delayed, due at once", "delivery", JSON, 4, 64),
     Workload("long poll", "long poll", JSON, 1, 1, requests=2048),
     Workload("heartbeat", "heartbeat", JSON, 64, 1),
+    Workload("route", "route", JSON, 4, 64),
     Workload("pull batch 32", "pull", JSON, 4, 1, batch=32, requests=512),
     Workload("pull batch 1", "pull", JSON, 4, 1, requests=4096),
+    Workload("pull TLS batch 32", "pull", JSON, 4, 1, batch=32, requests=512, is_tls=True),
     Workload("pull tag 1 of 10", "pull", JSON, 4, 1, batch=32, requests=512, tags=TAGS, subscription="t3"),
     Workload(
         "pull SQL92 1 of 10",
@@ -163,6 +171,12 @@ def heartbeat_frame(workload: Workload, number: int) -> bytes:
     return _frame(workload, RequestCode.HEART_BEAT, number, None, body.encode())
 
 
+def route_frame(workload: Workload, number: int) -> bytes:
+    """GET_ROUTEINFO_BY_TOPIC."""
+    fields = {"topic": ROUTED_TOPICS[number % len(ROUTED_TOPICS)]}
+    return _frame(workload, RequestCode.GET_ROUTEINFO_BY_TOPIC, number, fields, b"")
+
+
 def _pull(workload: Workload, number: int, queue_offset: int, wait_ms: int) -> bytes:
     fields = {
         "consumerGroup": GROUP,
@@ -189,8 +203,8 @@ def _frame(workload: Workload, code: int, number: int, fields: dict[str, str] | 
 
 
 def reads(workload: Workload) -> Turns:
-    """Return the turns of all sends, pulls or heartbeats of a workload."""
-    make = {"pull": pull_frame, "heartbeat": heartbeat_frame}.get(workload.kind, send_frame)
+    """Return the turns of all requests of a workload."""
+    make = {"pull": pull_frame, "heartbeat": heartbeat_frame, "route": route_frame}.get(workload.kind, send_frame)
     return in_turns(workload, [make(workload, number) for number in range(workload.requests)])
 
 

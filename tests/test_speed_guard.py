@@ -21,14 +21,17 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS = {
     "send json 4x64": 3129,
     "send binary 128 B": 4224,
+    "send TLS 64x1": 3702,
     "batch send 32": 1594,
     "transaction 4x64": 9088,
     "delayed send 4x64": 3634,
     "delayed, due at once": 2502,
     "long poll": 7717,
     "heartbeat": 1701,
+    "route": 798,
     "pull batch 32": 293,
     "pull batch 1": 2060,
+    "pull TLS batch 32": 309,
     "pull tag 1 of 10": 945,
     "pull SQL92 1 of 10": 9007,
 }
