@@ -197,6 +197,7 @@ class RecoveryReport:
     __slots__ = (
         "added_entries",
         "damages",
+        "is_as_noted",
         "log_begin",
         "log_end",
         "rebuilt_queues",
@@ -208,6 +209,7 @@ class RecoveryReport:
 
     def __init__(self) -> None:
         self.was_clean = True
+        self.is_as_noted = False
         self.log_begin = 0
         self.log_end = 0
         self.scanned_from = 0
@@ -216,3 +218,8 @@ class RecoveryReport:
         self.truncated_entries = 0
         self.rebuilt_queues: list[str] = []
         self.damages: list[Damage] = []
+
+    def note_accepted(self, log_end: int) -> None:
+        """Log, queues and index are as the note of a clean shutdown says, and nothing was read or changed."""
+        self.is_as_noted = True
+        self.log_end = self.scanned_from = log_end

@@ -12,9 +12,8 @@ from collections import deque
 from typing import Final
 
 from triomq.store.disk import layout
-from triomq.store.disk.files import OUT_OF_DESCRIPTORS, Data, Files
+from triomq.store.disk.files import OUT_OF_DESCRIPTORS, PAGE_BYTES, Data, Files
 
-_PAGE_BYTES: Final = 4096
 _LOOK_BYTES: Final = 65536
 _ZEROS: Final = bytes(_LOOK_BYTES)
 
@@ -87,12 +86,12 @@ class MappedFile:
     __slots__ = (
         "_fd",
         "_map",
+        "_name",
         "_pool",
         "directory",
         "holds_log",
         "is_pinned",
         "is_unsynced",
-        "name",
         "size_bytes",
         "start",
         "was_used",
@@ -110,7 +109,7 @@ class MappedFile:
     ) -> None:
         self._pool = pool
         self.directory = directory
-        self.name = name or layout.file_name(start)
+        self._name = name
         self.start = start
         self.size_bytes = size_bytes
         self.holds_log = holds_log
@@ -120,6 +119,11 @@ class MappedFile:
         self.was_used = False
         self._fd = -1
         self._map: mmap.mmap | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in the directory; by default made of `start` when it is asked for, since files may be many."""
+        return self._name or layout.file_name(self.start)
 
     @property
     def path(self) -> str:
@@ -215,7 +219,7 @@ class MappedFile:
         """
         files = self._pool.files
         fd = self.fd()
-        end = min(at + _PAGE_BYTES - at % _PAGE_BYTES, self.size_bytes)
+        end = min(at + PAGE_BYTES - at % PAGE_BYTES, self.size_bytes)
         if at >= self.size_bytes:
             return False
         if files.pread(fd, end - at, at) != _ZEROS[: end - at]:
@@ -228,6 +232,12 @@ class MappedFile:
             return True
         data_at += len(looked)
         return unsure and data_at < self.size_bytes and files.next_data(fd, data_at) >= 0
+
+    def only_page(self) -> bytes:
+        """Return the first page, or b"" if there is data behind it or this system cannot tell."""
+        files = self._pool.files
+        fd = self.fd()
+        return files.pread(fd, PAGE_BYTES, 0) if files.next_data(fd, PAGE_BYTES) < 0 else b""
 
     def clear_from(self, at: int) -> None:
         """Turn everything from `at` on into a hole, which reads as zeros."""

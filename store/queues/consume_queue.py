@@ -22,6 +22,7 @@ from typing import Final
 
 from triomq.protocol.speedups import accelerated
 from triomq.store.disk.file_sequence import FileSequence
+from triomq.store.disk.files import PAGE_BYTES
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.queues.consume_queue_ext import ConsumeQueueExt
 from triomq.store.watermark import Watermark
@@ -31,6 +32,8 @@ ENTRY: Final = struct.Struct(">qiq")
 _pack_entry: Final = ENTRY.pack
 FILLER_SIZE_BYTES: Final = 0x7FFFFFFF
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE_BYTES, 0)
+_NO_ENTRY: Final = bytes(ENTRY_BYTES)
+_ZEROS: Final = bytes(PAGE_BYTES)
 _CHUNK_BYTES: Final = 20 * 3276
 _FIRST_CHUNK_BYTES: Final = 20 * 204
 # The number of entries read at a time from the end backwards.
@@ -82,15 +85,42 @@ class ConsumeQueue:
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
-    def load(self, last_files: int) -> None:
+    def load(self, last_files: int, log_min_offset: int) -> bool:
         """Load the files and find the end: the first entry of the last `last_files` files that is not valid (offset
-        >= 0, size > 0). Later files are removed."""
+        >= 0, size > 0). Later files are removed. Return True if `min_offset` is already what `correct_min_offset` would
+        set for a log that begins at `log_min_offset`."""
         if self.ext is not None:
             self.ext.load()
         for short in self.sequence.load(self.sequence.directory):
             short.extend()
         if not self.sequence.files:
-            return
+            return True
+        if len(self.sequence.files) == 1 and self.ext is None:
+            first = self._load_page(self.sequence.files[0])
+            if first is not None:
+                return _is_real(first) and first[0] >= log_min_offset
+        self._load_files(last_files)
+        return False
+
+    def _load_page(self, file: MappedFile) -> tuple[int, int, int] | None:
+        """Find the end if the only file has valid entries in its first page and nothing else, as most of many queues
+        have: one read tells all. Return the first entry, or None if it is not so, and nothing is set then."""
+        page = file.only_page()
+        # No valid entry is zeros: behind these there is no more in most queues, so the rest need not be searched.
+        used = -(-page.find(_NO_ENTRY) // ENTRY_BYTES) * ENTRY_BYTES
+        if used <= 0 or good_entries(page[:used]) * ENTRY_BYTES != used or page[used:] != _ZEROS[: len(page) - used]:
+            return None
+        last: tuple[int, int, int] = ENTRY.unpack_from(page, used - ENTRY_BYTES)
+        if last[1] == FILLER_SIZE_BYTES:
+            return None
+        self.min_offset = self.first_in_files
+        self.end = self.next_offset = self.min_offset + used // ENTRY_BYTES
+        self.max_physical_end = last[0] + last[1]
+        first: tuple[int, int, int] = ENTRY.unpack_from(page)
+        return first
+
+    def _load_files(self, last_files: int) -> None:
+        """Find the end in files of any content, see `load`."""
         self._cut_at_gap()
         files = self.sequence.files
         end_bytes = files[0].start

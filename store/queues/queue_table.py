@@ -59,12 +59,17 @@ class QueueTable:
         self.dirty: dict[ConsumeQueue, None] = {}
         self.unsynced_directories: set[str] = set()
 
-    def load(self, last_files: int) -> None:
-        """Load every queue that has a directory. Raises StoreRefused."""
+    def load(self, last_files: int, log_min_offset: int) -> list[ConsumeQueue]:
+        """Load every queue that has a directory. Return those whose `min_offset` is not yet what a log that begins at
+        `log_min_offset` makes it. Raises StoreRefused."""
+        uncorrected: list[ConsumeQueue] = []
         for topic in self._files.list_directory(self._paths.queues):
             for name in self._files.list_directory(f"{self._paths.queues}/{topic}"):
                 if name.isascii() and name.isdigit():
-                    self._make(topic, int(name)).load(last_files)
+                    queue = self._make(topic, int(name))
+                    if not queue.load(last_files, log_min_offset):
+                        uncorrected.append(queue)
+        return uncorrected
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         of_topic = self._by_topic.get(topic)

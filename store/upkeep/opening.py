@@ -63,14 +63,16 @@ class Opening:
             )
         was_clean = self._directory.was_clean
         contents.log.load()
-        contents.queues.load(_LOAD_FILES)
+        min_offset = contents.log.min_offset
+        uncorrected = contents.queues.load(_LOAD_FILES, min_offset)
         contents.checkpoint.load()
         contents.index.load()
         await trio.lowlevel.checkpoint()
         report = await self._recover(was_clean)
         if contents.checkpoint.safe_entries >= 0:
             contents.queues.cleaned_start = contents.checkpoint.safe_begin
-        for queue in contents.queues:
+        is_as_loaded = report.is_as_noted and contents.log.min_offset == min_offset
+        for queue in uncorrected if is_as_loaded else contents.queues:
             queue.correct_min_offset(contents.log.min_offset)
         contents.index.open_for_writing()
         self._directory.mark_unclean()

@@ -109,7 +109,7 @@ class Recovery:
             self._forget_everything()
             return
         if was_clean and self._accept_note():
-            report.log_end = report.scanned_from = self._log.committed_offset
+            report.note_accepted(self._log.committed_offset)
             return
         self._begin_changes()
         first_offset = self._first_offset(was_clean)

@@ -12,7 +12,7 @@ from store_support import small_settings
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER, ConsumeQueue
 from triomq.store.queues.consume_queue_ext import MAX_UNIT_BYTES, ConsumeQueueExt
 from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import ExtUnit
@@ -156,8 +156,44 @@ def test_a_queue_that_is_cut_to_its_begin_keeps_its_first_file_and_its_next_offs
     assert (queue.end, queue.next_offset, queue.first_in_files, queue.max_physical_end) == (10, 10, 10, 0)
     assert [path.name for path in tmp_path.iterdir()] == [f"{200:020d}"]
     again = queue_at(tmp_path)
-    again.load(3)
+    again.load(3, 0)
     assert (again.end, again.next_offset, again.was_cut_short) == (10, 10, False)
+
+
+def state_of(queue: ConsumeQueue) -> tuple[object, ...]:
+    offsets = (queue.end, queue.next_offset, queue.synced_end, queue.min_offset, queue.max_physical_end)
+    return *offsets, queue.was_cut_short, [file.start for file in queue.sequence.files]
+
+
+REAL = st.tuples(st.integers(0, 4000), st.just(SIZE_BYTES), st.just(0)).map(lambda fields: ENTRY.pack(*fields))
+CONTENT = st.lists(
+    st.one_of(REAL, st.sampled_from([FILLER, bytes(20), bytes(19) + b"\1", ENTRY.pack(-5, 100, 0)])), max_size=12
+).map(b"".join)
+
+
+@given(
+    start=st.sampled_from([0, 400]), content=CONTENT, hole=st.sampled_from([0, 0, 7, 4096]), begin=st.integers(0, 5000)
+)
+def test_a_queue_that_is_read_at_once_is_as_if_it_had_been_searched(
+    tmp_path_factory: pytest.TempPathFactory, start: int, content: bytes, hole: int, begin: int
+) -> None:
+    """`hole` bytes lie between the content and a copy of it, so that some queues are longer than a page."""
+    data = content + bytes(hole) + content if hole else content
+    size_bytes = 400 if len(data) <= 400 else 6000
+    queues: list[ConsumeQueue] = []
+    for name in ("read", "searched"):
+        directory = tmp_path_factory.mktemp(name)
+        (directory / f"{start // 400 * size_bytes:020d}").write_bytes(data.ljust(size_bytes, b"\0"))
+        queues.append(ConsumeQueue(OpenFiles(Files(), 10), str(directory), size_bytes, "T", 0))
+    read, searched = queues
+    is_corrected = read.load(3, begin)
+    searched.sequence.load(searched.sequence.directory)
+    searched._load_files(3)
+    assert state_of(read) == state_of(searched)
+    searched.correct_min_offset(begin)
+    assert not is_corrected or read.min_offset == searched.min_offset
+    read.correct_min_offset(begin)
+    assert state_of(read) == state_of(searched)
 
 
 @pytest.mark.parametrize("map_bytes", [0, 1, MAX_UNIT_BYTES - 20, MAX_UNIT_BYTES - 19])

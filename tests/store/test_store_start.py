@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,52 @@ async def test_after_a_clean_exit_nothing_is_synced_again_and_after_a_crash_what
     logs = [str(path) for path in sorted((tmp_path / "commitlog").iterdir())]
     assert [path for path in synced if "commitlog" in path] == ([] if is_closed else logs)
     assert checkpoint_of(tmp_path).synced_offset == end
+    abandon(store)
+
+
+class CountingFiles(Files):
+    """Counts the calls for each queue file."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self._names: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = True) -> int:
+        fd = super().open(path, write=write)
+        self._names[fd] = "/".join(path.split("/")[-3:-1])
+        self.calls["open", self._names[fd]] += 1
+        return fd
+
+    def pread(self, fd: int, size_bytes: int, at: int) -> bytes:
+        self.calls["pread", self._names[fd]] += 1
+        return super().pread(fd, size_bytes, at)
+
+    def next_data(self, fd: int, at: int) -> int:
+        self.calls["next_data", self._names[fd]] += 1
+        return super().next_data(fd, at)
+
+
+async def test_a_start_after_a_clean_exit_opens_and_reads_each_short_queue_once(tmp_path: Path) -> None:
+    """There may be a hundred thousand of them, and fewer descriptors: what is opened again costs as much again."""
+    queues = 40
+    wide = {"mapped_file_size_consume_queue_bytes": 20_000, "max_open_files": 16}
+    store = await open_store(tmp_path, **wide)
+    for queue_id in range(queues):
+        put(store, 2, queue_id=queue_id)
+    await store.close()
+    files = CountingFiles()
+    store = await open_store(tmp_path, files=files, **wide)
+    assert report_of(store).is_as_noted
+    newest = f"T/{queues - 1}"  # whose last entry leads to the last record
+    for queue_id in range(queues - 1):
+        name = f"T/{queue_id}"
+        assert {call: files.calls[call, name] for call in ("open", "pread", "next_data")} == {
+            "open": 1,
+            "pread": 1,
+            "next_data": 1,
+        }, name
+    assert files.calls["open", newest] == 1
+    assert [queue.end for queue in store.contents.queues] == [2] * queues
     abandon(store)
 
 
