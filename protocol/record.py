@@ -87,7 +87,7 @@ def write_record_reference(
     crc: int,
     stored_properties: bytes,
 ) -> int:
-    """Append one record (see encode_into). `crc` is the body's CRC."""
+    """Append one record (see encode_into). `crc` is BODYCRC; a negative one stands for that of the body."""
     try:
         pack, fixed_bytes, host_flags = _HEADS[len(born_host), len(store_host)]
     except KeyError:
@@ -96,6 +96,8 @@ def write_record_reference(
     sys_flags = sys_flags & ~0x30 | host_flags
     # packed before the tail changes, so that a value that does not fit leaves the tail unchanged
     properties_length = _pack_short(len(stored_properties))
+    if crc < 0:
+        crc = body_crc(body)
     head = pack(
         size,
         MESSAGE_MAGIC,
@@ -134,8 +136,6 @@ def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: P
 
     This is the only call that lists the fields one after another: reading them from C as attributes takes a third of a
     microsecond longer."""
-    body = message.body
-    crc = message.body_crc
     return _write_record(
         tail,
         topic,
@@ -150,8 +150,8 @@ def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: P
         message.store_host,
         message.reconsume_times,
         message.prepared_transaction_offset,
-        body,
-        crc if crc >= 0 else crc32(body) & 0x7FFFFFFF,
+        message.body,
+        message.body_crc,
         message.properties,
     )
 

@@ -6,6 +6,7 @@ import contextlib
 import struct
 import sys
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -143,8 +144,8 @@ def test_properties_that_are_stored_again_take_the_fast_path(c: ModuleType) -> N
     st.lists(st.one_of(any_number, too_large), min_size=9, max_size=9),
     st.sampled_from([8, 8, 20, 20, 0, 9, 28]),
     st.sampled_from([8, 8, 20, 20, 4, 16, 28]),
-    st.binary(max_size=50),
-    st.integers(-(2**31), 2**31 - 1),
+    st.binary(max_size=200),
+    st.one_of(st.just(-1), st.integers(-(2**31), 2**31 - 1)),
     st.one_of(st.binary(max_size=50), st.just(b"p" * 32767), st.just(b"p" * 32768)),
 )
 def test_write_record(
@@ -161,6 +162,14 @@ def test_write_record(
     ]
     assert answers[0] == answers[1]
     assert tails[0] == tails[1]
+
+
+@pytest.mark.parametrize("size", [*range(130), 1000, 1023, 1024, 4097, 1 << 20])
+def test_the_crc_of_a_body_by_example(c: ModuleType, size: int) -> None:
+    body = Random(size).randbytes(size)
+    tail = bytearray()
+    c.write_record(tail, b"T", 1, 2, 3, 4, 0, 5, b"b" * 8, 6, b"s" * 8, 7, 8, body, -1, b"")
+    assert int.from_bytes(tail[8:12], "big") == record.body_crc(body)
 
 
 def test_records_are_written_and_not_only_refused(c: ModuleType) -> None:
