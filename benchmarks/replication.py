@@ -141,14 +141,14 @@ class Pair:
     """A master of one side, with a slave if one was started."""
 
     def __init__(
-        self, side: Side, directory: Path, name_server: str, role: str, slave_directory: Path | None = None
+        self, side: Side, directory: Path, name_server: str, role: str, slave_directory: Path | None, **settings: str
     ) -> None:
         self.side = side
         self.directory = directory
         self.slave_directory = slave_directory or directory
         self.name_server = name_server
         self.master_port = free_port()
-        self.master = self._start("master", self.master_port, brokerRole=role, brokerId="0")
+        self.master = self._start("master", self.master_port, brokerRole=role, brokerId="0", **settings)
         self.slave: Server | None = None
         self.slave_port = 0
 
@@ -223,14 +223,17 @@ def exchange(port: int, code: int, fields: dict[str, str], body: bytes = b"") ->
 
 
 @contextmanager
-def running(side: Side, role: str, directory: Path, slave_directory: Path | None = None) -> Iterator[Pair]:
+def running(
+    side: Side, role: str, directory: Path | None, slave_directory: Path | None = None, **settings: str
+) -> Iterator[Pair]:
+    """Run a NameServer and a master; `settings` are keys of the master's configuration."""
     home = Path(tempfile.mkdtemp(prefix=f"replication-{side.name}-", dir=directory))
     slave_home = Path(tempfile.mkdtemp(prefix="replication-slave-", dir=slave_directory)) if slave_directory else None
     port = free_port()
     (home / "namesrv.conf").write_text(f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\n")
     name_server = Server([str(PROJECT / "bin" / "mqnamesrv"), "-c", str(home / "namesrv.conf")], home / "namesrv")
     try:
-        pair = Pair(side, home, f"127.0.0.1:{port}", role, slave_home)
+        pair = Pair(side, home, f"127.0.0.1:{port}", role, slave_home, **settings)
         try:
             yield pair
         finally:
