@@ -9,11 +9,10 @@ RocketMQ 4.9.7 declares but never reads are kept, so that its configuration file
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import partial
 
 from triomq.broker.local_address import host_name, local_address
-from triomq.protocol.settings import setting
+from triomq.protocol.settings import SettingsRecord, setting, settings_record
 
 _CPU_COUNT = os.cpu_count() or 1
 _changeable = partial(setting, changeable=True)
@@ -33,8 +32,8 @@ def _namesrv_addr() -> str | None:
     return _environment("NAMESRV_ADDR")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
+@settings_record
+class BrokerSettings(SettingsRecord):
     """BrokerConfig of RocketMQ 4.9.7. Times are milliseconds unless the name says otherwise."""
 
     rocketmq_home: str | None = setting(

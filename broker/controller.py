@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import socket
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
+from msgspec import Struct
 
 from triomq import __version__
 from triomq.broker.assembly.processors import register
@@ -60,8 +60,7 @@ DRAIN_SECONDS = 2.0
 FREE_PORT_TRIES = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What the parts of a running broker share: its tables, its server for the requests of both ports, its stop."""
 
     tables: Tables

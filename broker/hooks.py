@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+import msgspec
 import structlog
+from msgspec import Struct
 
 from triomq.protocol import properties as property_text
 from triomq.protocol.address import HostPort
@@ -53,8 +54,7 @@ class RequestHook(Protocol):
         """Observe a response; also called for one-way requests, whose response is never sent."""
 
 
-@dataclass(slots=True)
-class SendContext:
+class SendContext(Struct):
     """One send (RocketMQ: SendMessageContext). `notes` is free for the hooks' use. The fields from `code` on are set
     after the send."""
 
@@ -71,7 +71,7 @@ class SendContext:
     message_id: str | None = None
     """The offset message id; comma-joined for a batch."""
     queue_offset: int = -1
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class SendHook(Protocol):
@@ -82,8 +82,7 @@ class SendHook(Protocol):
     def after_send(self, context: SendContext) -> None: ...
 
 
-@dataclass(slots=True)
-class ConsumeContext:
+class ConsumeContext(Struct):
     """Messages that go to a consumer, or one that a consumer sends back (RocketMQ: ConsumeMessageContext)."""
 
     consumer_group: str

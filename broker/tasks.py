@@ -18,11 +18,11 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import structlog
 import trio
+from msgspec import Struct
 
 from triomq.broker.configuration import Configuration
 from triomq.protocol.clock import NowMs
@@ -39,8 +39,7 @@ Call: TypeAlias = Callable[[], "Awaitable[object] | object"]
 Seconds: TypeAlias = "float | Callable[[Configuration], float]"
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """First after `first` seconds, then every `period` seconds; or at times of day: `at` returns the next one (ms)."""
 
     first: Seconds = 0.0

@@ -6,11 +6,11 @@ to stdout and end with exit code 0; an unknown option prints the help and ends w
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from triomq.daemon.configuration import ConfigurationLayers
 from triomq.daemon.errors import ExitCode
@@ -20,8 +20,7 @@ from triomq.protocol.settings import to_text
 log = structlog.get_logger("triomq.daemon.command_line")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One option. `letter` is empty for options that have a long name only."""
 
     letter: str
@@ -43,8 +42,7 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLine:
+class CommandLine(Struct, frozen=True):
     """The parsed options. ignored: words that are not options."""
 
     config_file: Path | None = None

@@ -6,14 +6,14 @@ properties and take effect here, too; the JVM's own options (-Xmx8g, -XX:...) ar
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 _PROJECT_DIRECTORY = Path(__file__).resolve().parent.parent
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """`properties`: Java system properties by name. `sources`: the variable that each came from, for messages."""
 
     variables: Mapping[str, str]

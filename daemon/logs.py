@@ -22,11 +22,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
+from msgspec import Struct
 
 from triomq.daemon.environment import Environment
 from triomq.daemon.errors import StartError
@@ -41,8 +41,7 @@ _MAX_VALUE_CHARACTERS = 2000
 _SPEAKS_FOR_ITSELF = "triomq.daemon.run"  # it prints to standard error what it logs
 
 
-@dataclass(frozen=True, slots=True)
-class LogFileRule:
+class LogFileRule(Struct, frozen=True):
     """Loggers whose name begins with `prefix` (at a dot) write to `name`, which rolls at `roll_bytes` and keeps
     `keep_count` older files."""
 

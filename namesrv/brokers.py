@@ -14,7 +14,8 @@ registered over a connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from triomq.namesrv.route_limits import BROKER_COST, RouteLimits, texts_bytes
 from triomq.protocol.bodies.registration import RestOfRegistration
@@ -30,8 +31,7 @@ STEP_BROKERS = 32
 """Brokers that are removed in one step."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerKey:
+class BrokerKey(Struct, frozen=True):
     """The identity of a broker, sent with each registration. `origin` says where the request came from: the names of
     the client certificate, or without one the host."""
 
@@ -42,8 +42,7 @@ class BrokerKey:
     origin: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MasterAddress:
+class MasterAddress(Struct, frozen=True):
     """What a slave learns when it registers; both None while no master is alive."""
 
     address: str | None = None

@@ -8,18 +8,17 @@ means writing anywhere, and never the addresses of other servers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from triomq.daemon.configuration import ConfigurationLayers
-from triomq.protocol.settings import retired_setting, setting
+from triomq.protocol.settings import SettingsRecord, retired_setting, setting, settings_record
 from triomq.remoting.config import ServerSettings
 
 DEFAULT_PORT = 9876
 
 
-@dataclass(frozen=True)
-class NamesrvSettings:
+@settings_record
+class NamesrvSettings(SettingsRecord):
     """The NameServer's own settings. An empty path keeps the content of that file in memory only."""
 
     rocketmq_home: str = setting("rocketmqHome", "", meaning="installation directory")

@@ -7,10 +7,9 @@ http://<domain>:8080/rocketmq/<subgroup>-<productEnvName>?nofix=1, queried at mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import structlog
 import trio
+from msgspec import Struct
 
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.remoting.client import RemotingClient
@@ -27,8 +26,7 @@ INVOKE_SECONDS = 3.0
 FETCH_SECONDS = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class AddressServer:
+class AddressServer(Struct, frozen=True):
     """Where the list of NameServers is published (properties rocketmq.namesrv.domain and ...domain.subgroup)."""
 
     domain: str = DEFAULT_DOMAIN

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _HEAD_BYTES = 50
 _WIDEST_BYTES = 8
@@ -16,8 +17,7 @@ BROKER_COST = 500
 name, its registration, its id at that name, its cluster) without the texts."""
 
 
-@dataclass(frozen=True, slots=True)
-class RouteLimits:
+class RouteLimits(Struct, frozen=True):
     """Limits of what is listed at once and sent whole; a registration beyond one is refused as a whole. Everything
     else has the bound of the memory of all tables."""
 

@@ -14,10 +14,9 @@ checked by processors, which know RocketMQ's response for each case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 NAME_CHARACTERS: Final = 1024
 """The longest name that a decoder takes. RocketMQ's clients make topics of 127 characters and groups of 255 at most."""
@@ -44,8 +43,7 @@ FORMS: Final = ("far beyond ", "served: ", "RocketMQ's own: ", "the format's own
 slower service, clamping and forgetting; RocketMQ has the same bound or cannot carry more; or the bytes hold no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The declaration of one bound. `limit`: in words, if it is not the one of the decoder; `key`: the setting that
     holds it; `beyond`: what happens to a value outside of it; `test`: the test that shows that, None for the systematic
     tests of the decoders; `clients`: why no client that works is refused, which begins with one of FORMS."""

@@ -1,7 +1,7 @@
 """Declarative configuration records: frozen dataclasses whose fields declare RocketMQ key, bounds and meaning.
 
-    @dataclass(frozen=True)
-    class StoreSettings:
+    @settings_record
+    class StoreSettings(SettingsRecord):
         flush_interval_ms: int = setting("flushIntervalCommitLog", 500, meaning="ms between flushes", minimum=1)
 
     settings, used = bind(StoreSettings, {"flushIntervalCommitLog": "200"}, source="broker.conf")
@@ -20,6 +20,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 LARGEST = 2**63 - 1
 """The largest number that a setting takes: that of a Java long."""
 MAX_TEXT_CHARACTERS = 65_536
@@ -28,6 +30,51 @@ MAX_TEXT_CHARACTERS = 65_536
 _METADATA = "triomq.setting"
 _UNITS = {"ms": "ms", "seconds": "s", "hours": "hours", "bytes": "bytes", "percent": "%", "ratio": "0 to 1"}
 _Record = TypeVar("_Record")
+
+
+class SettingsRecord:
+    """The methods of every record. A dataclass has them generated as source, which each start of a daemon compiles in
+    2 ms for a record of ninety settings."""
+
+    __slots__ = ()
+
+    def __init__(self, **values: Any) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if field.name in values:
+                value = values.pop(field.name)
+            elif field.default_factory is not dataclasses.MISSING:
+                value = field.default_factory()
+            else:
+                value = field.default
+            object.__setattr__(self, field.name, value)
+        if values:
+            raise TypeError(f"{type(self).__name__} has no settings {', '.join(values)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and _values(other) == _values(self)
+
+    def __hash__(self) -> int:
+        return hash(_values(self))
+
+    def __repr__(self) -> str:
+        pairs = zip(dataclasses.fields(self), _values(self), strict=True)  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(f'{field.name}={value!r}' for field, value in pairs)})"
+
+
+def _values(record: Any) -> tuple[Any, ...]:
+    return tuple([getattr(record, field.name) for field in dataclasses.fields(record)])
+
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
+def settings_record(cls: type[_Record]) -> type[_Record]:
+    """Make a class of settings, a SettingsRecord, a frozen dataclass with slots."""
+    return dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
 
 
 class SettingError(ValueError):
@@ -40,8 +87,7 @@ class SettingError(ValueError):
         self.reason = reason
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """The declaration of one field.
 
     `shown_as` is the key in listings, which differs from `key` if RocketMQ names the field unlike its setter. If

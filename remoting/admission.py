@@ -16,9 +16,10 @@ from __future__ import annotations
 import ipaddress
 import resource
 from collections import Counter
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.log import get_logger
@@ -42,8 +43,7 @@ class Holder(Protocol):
     def close(self, reason: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
+class AdmissionLimits(Struct, frozen=True):
     """`reserved_from` is the first descriptor that connections may not have; None if there is no such limit."""
 
     in_all: int

@@ -6,17 +6,16 @@ Keys that only size Netty's threads and buffers are accepted and listed but have
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
-from triomq.protocol.settings import setting
+from triomq.protocol.settings import SettingsRecord, setting, settings_record
 
 
 def _cpus() -> int:
     return os.cpu_count() or 1
 
 
-@dataclass(frozen=True)
-class ServerSettings:
+@settings_record
+class ServerSettings(SettingsRecord):
     """Settings of a server (RocketMQ: NettyServerConfig)."""
 
     listen_port: int = setting(
@@ -173,8 +172,8 @@ class ServerSettings:
     )
 
 
-@dataclass(frozen=True)
-class ClientSettings:
+@settings_record
+class ClientSettings(SettingsRecord):
     """Settings of a client (RocketMQ: NettyClientConfig)."""
 
     client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect", changeable=True, ignored=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.frame import MAX_FRAME_BYTES
@@ -36,8 +37,7 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
+class ConnectionSettings(Struct, frozen=True):
     """Bounds of a connection, and the header codec and language of its own requests. A water mark of 0 means the
     default: 4 MiB, and a quarter of the high one. `language` is a LanguageCode; None keeps that of each request.
     `memory` is the budget of all connections of a server, `step_line` the line of their tasks."""

@@ -13,10 +13,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
+from msgspec import Struct
 
 from triomq.remoting.line_limit import LineLimit
 from triomq.remoting.log import get_logger
@@ -77,8 +77,7 @@ class HandshakeFailed(OSError):
     """A TLS connection cannot be made. The text says what is wrong and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Secured:
+class Secured(Struct, frozen=True):
     """OpenSSL's state of one connection after its handshake. It reads what the peer sent from `incoming` and writes to
     `outgoing`. `tickets` must be sent before anything else that it writes, and not before there is something else."""
 

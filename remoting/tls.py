@@ -19,11 +19,10 @@ import ssl
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from triomq.protocol.secret_text import SecretError
-from triomq.protocol.settings import bind, setting
+from triomq.protocol.settings import SettingsRecord, bind, setting, settings_record
 from triomq.remoting.log import get_logger
 from triomq.remoting.secret_file import read_secret
 
@@ -37,8 +36,8 @@ class TlsError(Exception):
     """A context cannot be created; the message names the file or program and the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
+@settings_record
+class TlsSettings(SettingsRecord):
     """The tls.* keys. Paths name PEM files; an empty text becomes None."""
 
     mode_text: str = setting("tls.server.mode", PERMISSIVE, meaning="disabled, permissive or enforcing")

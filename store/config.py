@@ -5,15 +5,13 @@ In RocketMQ, the first two of the latter are system properties.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from triomq.protocol.settings import setting
+from triomq.protocol.settings import setting, settings_record
 from triomq.store.rocketmq_config import BrokerRole as BrokerRole
 from triomq.store.rocketmq_config import FlushDiskType as FlushDiskType
 from triomq.store.rocketmq_config import RocketMQStoreSettings
 
 
-@dataclass(frozen=True, slots=True)
+@settings_record
 class StoreSettings(RocketMQStoreSettings):
     """Every setting of a store."""
 

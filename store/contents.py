@@ -8,7 +8,8 @@ the result of recovery: `load` passes it to every part that needs it, so no part
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
@@ -27,8 +28,7 @@ FEWEST_OPEN_FILES = 16
 MakeLog = Callable[[OpenFiles, Layout, int], StoreLog]
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """The objects over the files. `open_files` bounds the number of descriptors of all the others."""
 
     files: Files
@@ -72,8 +72,7 @@ class Contents:
         return max(0, self.log.store_timestamp_at(entry[0])) if entry is not None else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """Physical offsets. The log can be read up to `committed`, is in its files up to `written`, and is on disk up to
     `flushed`. Appended messages are in commits up to `accepted`, and count as stored up to `acknowledged`.
 
@@ -99,8 +98,7 @@ class Marks:
         return list({id(mark): mark for mark in (self.committed, self.written, self.accepted, self.flushed)}.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """The state of a newly opened store. `log_end` is the end of the log. Up to `synced_end` it is certainly on disk;
     the bytes from there on may be in the page cache only, so the first flush syncs them again. `last_store_timestamp`
     is the store time in ms of the newest message in a queue."""

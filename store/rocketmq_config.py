@@ -6,11 +6,10 @@ the broker runs. `StoreSettings` (config.py) adds the keys that only this store 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from triomq.protocol.settings import setting
+from triomq.protocol.settings import SettingsRecord, setting, settings_record
 
 _NO_EFFECT = "accepted for compatibility, has no effect"
 
@@ -30,8 +29,8 @@ def _default_root() -> str:
     return str(Path.home() / "store")
 
 
-@dataclass(frozen=True, slots=True)
-class RocketMQStoreSettings:
+@settings_record
+class RocketMQStoreSettings(SettingsRecord):
     """MessageStoreConfig of RocketMQ 4.9.7."""
 
     store_path_root_dir: str = setting("storePathRootDir", _default_root, meaning="store root", important=True)

@@ -53,13 +53,13 @@ OTHERS: dict[str, set[str]] = {
     "protocol": {"msgspec", "msgpack", "lz4", "zstandard", "typing_extensions"},
     "http2": set(),
     "grpc_front": set(),
-    "daemon": {"structlog", "trio", "yaml"},
-    "remoting": {"structlog", "trio", "outcome"},
-    "store": {"structlog", "trio", "crcmod", "outcome"},
+    "daemon": {"structlog", "trio", "msgspec", "yaml"},
+    "remoting": {"structlog", "trio", "msgspec", "outcome"},
+    "store": {"structlog", "trio", "msgspec", "crcmod", "outcome"},
     "dledger": {"structlog", "trio", "msgspec"},
     "monitoring": {"structlog", "trio", "h11"},
     "dashboard": {"structlog", "trio", "jinja2"},
-    "namesrv": {"structlog", "trio"},
+    "namesrv": {"structlog", "trio", "msgspec"},
     "broker": {"structlog", "trio", "msgspec", "yaml", "opentelemetry"},
     "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},
     "spark": {"pyspark", "pyarrow"},
@@ -194,7 +194,7 @@ def test_the_rules_see_what_they_forbid() -> None:
     assert len(banned_calls(ROOT / "broker" / "x.py", bad)) == 2
     program = "from triomq.broker.x import y\nimport trio\nimport triomq.store.z\nfrom triomq import protocol"
     assert imported_packages(ast.parse(program)) == {"broker", "trio", "store", "protocol"}
-    imported = {"dashboard", "monitoring", "remoting", "daemon", "trio", "structlog"}
+    imported = {"dashboard", "monitoring", "remoting", "daemon", "trio", "structlog", "msgspec"}
     assert stale_arrows("namesrv", imported) == {"protocol"}
 
 

@@ -6,7 +6,8 @@ A permission is one of DENY, PUB, SUB and both; resources are topics, and groups
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from triomq.broker.acl.addresses import AddressPattern
 from triomq.broker.acl.errors import AclFileError, AclUpdateRefused
@@ -21,18 +22,20 @@ MIN_KEY_LENGTH = 7
 MAX_RESOURCES = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """One account, ready for checks. Its repr leaves out the secret key."""
 
     access_key: str
-    secret_key: str = field(repr=False)
+    secret_key: str
     white_addresses: AddressPattern
     is_admin: bool
     default_topic_permission: int
     default_group_permission: int
-    permissions: dict[str, int] = field(repr=False)  # topic, or %RETRY%<group> -> permission
+    permissions: dict[str, int]  # topic, or %RETRY%<group> -> permission
     is_bound: bool = False  # its signatures have to bind code and time
+
+    def __repr__(self) -> str:
+        return f"Account({self.access_key!r}, {self.white_addresses!r}, is_admin={self.is_admin})"
 
     def may(self, resource: str, wanted: int) -> bool:
         """Return True if the account has all of the `wanted` permission bits for the resource."""

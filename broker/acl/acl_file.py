@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from triomq.broker.acl.accounts import Account, account_of
 from triomq.broker.acl.addresses import AddressPattern
@@ -30,8 +31,7 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 _YES = frozenset({"true", "yes", "on"})  # YAML 1.1's words for true
 
 
-@dataclass(frozen=True, slots=True)
-class AclFile:
+class AclFile(Struct, frozen=True):
     """A parsed file. `document` is its whole content as text values, for rewriting; `remarks` lists what is doubtful in
     it."""
 
@@ -40,8 +40,11 @@ class AclFile:
     configs: tuple[PlainAccessConfig, ...]
     white_addresses: tuple[AddressPattern, ...]
     version: DataVersion
-    document: dict[str, Any] = field(repr=False)
+    document: dict[str, Any]
     remarks: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"AclFile({str(self.path)!r}, {self.accounts!r}, {self.version!r})"  # the document has secret keys
 
     @property
     def white_texts(self) -> list[str]:

@@ -14,8 +14,9 @@ RocketMQ checks fewer: see resources.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from triomq.broker.acl.accounts import EITHER, PUB, SUB
 from triomq.protocol import properties as property_text
@@ -45,8 +46,7 @@ class NameMissing(ValueError):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """What one request code needs. `wanted` returns the topics and groups; it raises NameMissing if one is not named,
     and BodyError. `binds_admins`: an administrator who lists permissions needs them, too."""
 

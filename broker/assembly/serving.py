@@ -7,11 +7,12 @@ starts the background tasks; processors.py lists which part handles which reques
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
+from msgspec import Struct
 
 from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.acl.access_table import TOOLS_FILE
@@ -56,8 +57,7 @@ if TYPE_CHECKING:
     from triomq.broker.group.roles import GroupRoles
 
 
-@dataclass(frozen=True, slots=True)
-class Replication:
+class Replication(Struct, frozen=True):
     """Both sides: a master serves its log, a slave follows one and copies its tables."""
 
     access: SlaveAccess
@@ -67,8 +67,7 @@ class Replication:
     master_tables: MasterTables
 
 
-@dataclass(frozen=True, slots=True)
-class Transactions:
+class Transactions(Struct, frozen=True):
     """The store of half messages, the listener that asks their producers, and the check task."""
 
     log: TransactionStore
@@ -76,8 +75,7 @@ class Transactions:
     checks: TransactionChecks
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """See the module's docstring. `host` is the store host of the broker's messages. `access_control` is None without
     aclEnable."""
 
@@ -101,7 +99,7 @@ class Serving:
     """This broker as a member of a DLedger group; None without enableDLegerCommitLog."""
     client: RemotingClient
     """For calls to NameServers and other brokers."""
-    closed_ports: list[str] = field(default_factory=list)
+    closed_ports: list[str] = msgspec.field(default_factory=list)
     """Why metricsPort or dashboardPort could not be opened, a sentence for each."""
 
     @property

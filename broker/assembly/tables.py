@@ -7,11 +7,12 @@ yet loaded), the tables, the pools, the limits and the statistics. Nothing here 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
+from msgspec import Struct
 
 from triomq.broker.acl.access_table import DEFAULT_FILE, AccessTable
 from triomq.broker.acl.errors import AclFileError
@@ -58,8 +59,7 @@ FLOWS_SHARE = 8
 """The part of the tables' memory that statistics may take: beyond it new topics and groups are not counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What a broker receives from outside: its configuration, the end of a turn, clocks, the seams to the
     system, and what its tables may take."""
 
@@ -69,7 +69,7 @@ class Surroundings:
     files: Files
     offload: Offload | None
     extensions: Extensions
-    table_memory: TableMemory = field(default_factory=TableMemory)
+    table_memory: TableMemory = msgspec.field(default_factory=TableMemory)
     spans: Spans | None = None
     """What makes the broker's own spans; None without tracesEndpoint."""
 
@@ -78,8 +78,7 @@ class Surroundings:
         return self.offload or trio.to_thread.run_sync
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """See the module's docstring. `access` is None without aclEnable."""
 
     surroundings: Surroundings

@@ -7,8 +7,9 @@ answer 200 with "host:port;host:port"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from triomq.remoting.http_get import get_text
 
@@ -19,8 +20,7 @@ DEFAULT_PORT: Final = 8080
 FETCH_SECONDS: Final = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class AddressServer:
+class AddressServer(Struct, frozen=True):
     """One address server (properties rocketmq.namesrv.domain and rocketmq.namesrv.domain.subgroup)."""
 
     domain: str = DEFAULT_DOMAIN

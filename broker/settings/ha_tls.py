@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from enum import Enum
 
-from triomq.protocol.settings import SettingError, setting
+from triomq.protocol.settings import SettingError, SettingsRecord, setting, settings_record
 from triomq.remoting.tls import TlsSettings
 
 
@@ -26,8 +25,8 @@ class SlaveAuth(Enum):
     require = ssl.CERT_REQUIRED
 
 
-@dataclass(frozen=True, slots=True)
-class HaTlsSettings:
+@settings_record
+class HaTlsSettings(SettingsRecord):
     """The tls.ha.* keys. All are TrioMQ's own."""
 
     mode: HaTlsMode = setting(

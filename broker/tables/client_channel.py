@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from triomq.broker.tables.member_subscriptions import Wanted
 
@@ -20,8 +21,7 @@ GROUPS_IN_A_STEP = 256
 NEVER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Consumption:
+class Consumption(Struct, frozen=True):
     """How a group consumes, under RocketMQ's names (ConsumeType, MessageModel, ConsumeFromWhere)."""
 
     consume_type: str = "CONSUME_PASSIVELY"
@@ -29,8 +29,7 @@ class Consumption:
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
 
 
-@dataclass(slots=True, eq=False)
-class ClientChannel:
+class ClientChannel(Struct, eq=False):
     """A connection and the client id its client chose. `last_update_ms` is the wall-clock time of its last heartbeat.
     A consumer's last heartbeat subscribed to `wanted`, of which the newest part was made at `since_ms` by its clock.
     Its group had exactly that when its `changes` were `agreed_at`, or NEVER."""

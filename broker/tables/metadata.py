@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import FilterTable
@@ -12,8 +12,7 @@ from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.topics import TopicTable
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """The tables of one broker. Each enforces its own rules; only the event loop touches them."""
 
     topics: TopicTable

@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 import structlog
 import trio
+from msgspec import Struct
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
@@ -41,8 +41,7 @@ LOCKS_IN_A_STEP: Final = 128
 """Locks whose lines of the file are made in half a millisecond."""
 
 
-@dataclass(slots=True)
-class _Lock:
+class _Lock(Struct):
     client_id: str
     last_update_ms: int
 

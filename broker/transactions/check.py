@@ -17,9 +17,10 @@ with `carried_out`. The run holds offsets and the op messages read so far, but n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct
 
 from triomq.broker.transactions.ends import ENDED, ENDS
 from triomq.broker.transactions.half_message import HalfMessage as HalfMessage
@@ -34,8 +35,7 @@ ended."""
 STEPS_BEFORE_PAUSE = 256
 
 
-@dataclass(frozen=True, slots=True)
-class OpMessage:
+class OpMessage(Struct, frozen=True):
     """An op message: its own queue offset, and that of the half message that needs no further check (None if its body
     names none). `state` says why, as in ends.py."""
 
@@ -51,8 +51,7 @@ class OpMessage:
         return self.state in ENDS
 
 
-@dataclass(frozen=True, slots=True)
-class OpPull:
+class OpPull(Struct, frozen=True):
     """Op messages from a queue offset on. `is_moved`: that offset was outside the queue, or no message could be read
     there, so the op queue counts as consumed up to `next_offset`."""
 
@@ -61,8 +60,7 @@ class OpPull:
     is_moved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HalfRead:
+class HalfRead(Struct, frozen=True):
     """The half message at a queue offset. Without one: whether that is the end of the queue, or the offset to continue
     at."""
 
@@ -79,8 +77,7 @@ class CheckReads(Protocol):
     def read_half(self, queue_id: int, queue_offset: int) -> HalfRead: ...
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRules:
+class CheckRules(Struct, frozen=True):
     """transactionTimeOut, transactionCheckMax and fileReservedTime; times in ms."""
 
     timeout_ms: int
@@ -96,8 +93,7 @@ class Kind(Enum):
     END = "end"  # the run is over; keep the offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """What to do next; `half` is set for all kinds that concern a message."""
 
     kind: Kind
@@ -108,28 +104,24 @@ PAUSE = Action(Kind.PAUSE)
 END = Action(Kind.END)
 
 
-@dataclass(slots=True)
 class CheckRun:
     """See the module's docstring. `half_offset` and `op_offset` are the consumed offsets of the two queues."""
 
-    queue_id: int
-    half_offset: int
-    op_offset: int
-    start_ms: int
-    rules: CheckRules
-    _first_half_offset: int = field(init=False)
-    _next_op_offset: int = field(init=False)
-    _removed: dict[int, OpMessage] = field(init=False, default_factory=dict)  # half offset -> op, at or behind start
-    _earlier: set[int] = field(init=False, default_factory=set)  # half offsets before the start that have ended
-    _done: set[int] = field(init=False, default_factory=set)  # op offsets behind op_offset that are no longer needed
-    _pulled: OpPull | None = field(init=False, default=None)
-    _half: HalfMessage | None = field(init=False, default=None)  # the one at half_offset, with its checks counted
-    _is_behind_gap: bool = field(init=False, default=False)  # the last pull found only op messages to pass over
-    _is_over: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        self._first_half_offset = self.half_offset
-        self._next_op_offset = self.op_offset
+    def __init__(self, queue_id: int, half_offset: int, op_offset: int, start_ms: int, rules: CheckRules) -> None:
+        self.queue_id = queue_id
+        self.half_offset = half_offset
+        self.op_offset = op_offset
+        self.start_ms = start_ms
+        self.rules = rules
+        self._first_half_offset = half_offset
+        self._next_op_offset = op_offset
+        self._removed: dict[int, OpMessage] = {}  # half offset -> op, at or behind start
+        self._earlier: set[int] = set()  # half offsets before the start that have ended
+        self._done: set[int] = set()  # op offsets behind op_offset that are no longer needed
+        self._pulled: OpPull | None = None
+        self._half: HalfMessage | None = None  # the one at half_offset, with its checks counted
+        self._is_behind_gap = False  # the last pull found only op messages to pass over
+        self._is_over = False
 
     def step(self, reads: CheckReads, now_ms: int) -> Action:
         """Advance to the next action and return it."""

@@ -12,12 +12,12 @@ share, which is a part of the time that interactive work took since they last ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WorkClass:
+
+class WorkClass(Struct, frozen=True, eq=False):
     """A row of the table. `share`: what it gets although interactive work waits, as a part of the time which that took.
     `quota_seconds`: the longest that it runs at a time, `least_seconds` the shortest while the loop is contended.
     `quota_bytes`, and `contended_bytes` while the loop is contended: what it may read (interactive) or respond (bulk)

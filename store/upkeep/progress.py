@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
 import structlog
+from msgspec import Struct
 
 from triomq.protocol.clock import NowMs
 
@@ -15,8 +15,7 @@ log = structlog.get_logger("triomq.store.recovery")
 _MIB: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     what: str
     done_bytes: int
     left_bytes: int

@@ -1,9 +1,20 @@
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, replace
 from enum import Enum
+from typing import Any
 
 import pytest
 
-from triomq.protocol.settings import SettingError, bind, changed, declarations, retired_setting, setting, to_text
+from triomq.protocol.settings import (
+    SettingError,
+    SettingsRecord,
+    bind,
+    changed,
+    declarations,
+    retired_setting,
+    setting,
+    settings_record,
+    to_text,
+)
 
 
 class Role(Enum):
@@ -11,8 +22,8 @@ class Role(Enum):
     SLAVE = 1
 
 
-@dataclass(frozen=True)
-class ExampleSettings:
+@settings_record
+class ExampleSettings(SettingsRecord):
     name: str = setting("brokerName", lambda: "host-1", meaning="name of the broker set", important=True)
     port: int = setting("listenPort", 8888, meaning="port, 0 for a free one", minimum=0, maximum=65535)
     ratio: float = setting("ratio", 0.5, meaning="a part", changeable=True)
@@ -32,6 +43,26 @@ def test_defaults() -> None:
     assert [declaration.key for declaration in declarations(ExampleSettings)][:2] == ["brokerName", "listenPort"]
 
 
+def test_a_record_is_a_value() -> None:
+    """Its methods are not those that a dataclass generates, and do the same."""
+    record: Any = ExampleSettings(name="a", port=1)
+    assert record == ExampleSettings(port=1, name="a")
+    assert hash(record) == hash(ExampleSettings(port=1, name="a"))
+    assert record != replace(record, port=2)
+    assert record != "a"
+    assert replace(record, port=2) == ExampleSettings(name="a", port=2)
+    assert repr(record).startswith("ExampleSettings(name='a', port=1, ratio=0.5, ")
+    with pytest.raises(FrozenInstanceError, match="port"):
+        record.port = 3
+    with pytest.raises(FrozenInstanceError, match="port"):
+        del record.port
+    with pytest.raises(AttributeError):
+        record.other  # noqa: B018
+    unknown: dict[str, Any] = {"prt": 1}
+    with pytest.raises(TypeError, match="ExampleSettings has no settings prt"):
+        ExampleSettings(**unknown)
+
+
 def test_text_becomes_values() -> None:
     values = {
         "brokerName": " a ",
@@ -45,7 +76,16 @@ def test_text_becomes_values() -> None:
         "unknown": "x",
     }
     settings, used = bind(ExampleSettings, values, source="broker.conf")
-    assert settings == ExampleSettings("a", 10911, 0.75, False, Role.SLAVE, "1.2.3.4:10912", True, True)
+    assert settings == ExampleSettings(
+        name="a",
+        port=10911,
+        ratio=0.75,
+        trace=False,
+        role=Role.SLAVE,
+        address="1.2.3.4:10912",
+        tls=True,
+        push=True,
+    )
     assert used == values.keys() - {"unknown"}
 
 
@@ -92,8 +132,8 @@ def test_a_bad_value_names_source_key_and_reason(key: str, text: str, reason: st
 
 
 def test_a_minimum_is_not_passed_by_nan() -> None:
-    @dataclass(frozen=True)
-    class Bounded:
+    @settings_record
+    class Bounded(SettingsRecord):
         ratio: float = setting("ratio", 0.5, meaning="a part", minimum=0, maximum=1)
 
     with pytest.raises(SettingError):
@@ -113,18 +153,18 @@ def test_a_whole_listing_may_be_sent_back() -> None:
     assert changed(settings, to_text(settings)) is settings
 
 
-@dataclass(frozen=True)
-class WithRetired:
+@settings_record
+class WithRetired(SettingsRecord):
     limit: int = setting("limit", 1, meaning="limit", changeable=True)
     ceiling: str = retired_setting("ceiling", instead="the limit bounds it")
 
 
 def test_a_retired_key_takes_any_value_and_has_no_effect() -> None:
     record, used = bind(WithRetired, {"limit": "2", "ceiling": "x" * 70_000}, source="a.conf")
-    assert (record, used) == (WithRetired(2), {"limit", "ceiling"})
+    assert (record, used) == (WithRetired(limit=2), {"limit", "ceiling"})
     assert to_text(record) == {"limit": "2"}
     assert changed(record, {"ceiling": "7"}) is record
-    assert changed(record, {"ceiling": "7", "limit": "3"}) == WithRetired(3)
+    assert changed(record, {"ceiling": "7", "limit": "3"}) == WithRetired(limit=3)
 
 
 def test_what_may_not_change_is_refused() -> None:

@@ -1,0 +1,64 @@
+"""Daemons start fast and are small because of what they do not import and do not make."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def printed(program: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("daemon", ["broker", "namesrv"])
+def test_a_daemon_imports_structlog_without_asyncio(daemon: str) -> None:
+    program = (
+        f"import sys, triomq.{daemon}.__main__; print(*[n for n in sys.modules if n.startswith(('async', '_async'))])"
+    )
+    assert printed(program) == []
+
+
+@pytest.mark.parametrize(
+    "other", ["from asyncio.events import AbstractEventLoop as Loop", "from asyncio import AbstractEventLoop as Loop"]
+)
+def test_whoever_imports_asyncio_beside_a_daemon_gets_it_and_so_does_structlog(other: str) -> None:
+    program = f"""
+import triomq.broker.__main__
+{other}
+import asyncio, structlog
+async def main():
+    await structlog.get_logger().ainfo("logged")
+    print(isinstance(asyncio.get_running_loop(), Loop))
+asyncio.run(main())
+"""
+    words = printed(program)
+    assert words[-1] == "True"
+    assert any("logged" in word for word in words)
+
+
+@pytest.mark.parametrize(("daemon", "others"), [("broker", ["Configuration", "Extensions"]), ("namesrv", [])])
+def test_the_values_of_a_daemon_are_no_dataclasses(daemon: str, others: list[str]) -> None:
+    """To make one takes as long as fifty msgspec.Structs, and a start makes all of them. Settings have their methods
+    from SettingsRecord; `others` are public."""
+    program = f"""
+import sys, triomq.{daemon}.__main__
+from triomq.protocol.settings import SettingsRecord
+modules = [module for name, module in sys.modules.items() if name.startswith("triomq.")]
+classes = {{each for module in modules for each in vars(module).values() if isinstance(each, type)}}
+classes = {{each for each in classes if "__dataclass_fields__" in vars(each) and each.__module__.startswith("triomq.")}}
+print(*sorted(each.__name__ for each in classes if not issubclass(each, SettingsRecord)))
+"""
+    assert printed(program) == others
