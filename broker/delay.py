@@ -10,9 +10,10 @@ nothing, and nothing is polled while nothing is pending.
     everything else    is in the log: after a restart delivery continues at the stored offsets, and delivers again
                        whatever they did not cover
 
-Messages that are due together are a batch: a block of queue entries is read at once, and the messages are appended and
+Messages that are due together are a batch: blocks of queue entries are read, and the messages are appended and
 committed together. The offset moves past those that the store accepted. A batch is bounded by messages and bytes, and
-other tasks run between two of them. It ends sooner for an interactive client that has sent something meanwhile.
+other tasks run between two of them. It ends sooner for an interactive client that has sent something meanwhile, and the
+client is served before the next one.
 A message that the store can never accept becomes a dead letter (undeliverable.py), so that the level continues. While
 it accepts nothing at present (a full disk), the level waits and tries again.
 Deliveries never wait for a flush or for a slave; in a group (DLedger) a batch waits until a quorum has the one before.
@@ -62,8 +63,9 @@ RETRY_LIMIT_MS = 60_000
 LOG_EVERY_FAILURES = 100
 AFTER_FAILURE_SECONDS = 10.0
 BATCH_MESSAGES = 256
-LEAST_MESSAGES = 32
-"""After this number, and each multiple of it, a batch ends if an interactive client waits."""
+"""Of a batch, and of batches between which other tasks do not run."""
+BLOCK_MESSAGES = 32
+"""Queue entries that are read at once. A batch ends behind each block if an interactive client waits."""
 BATCH_BYTES = 4 * 1024 * 1024
 MAX_DIGITS = 10
 """The digits of the largest queue id."""
@@ -71,6 +73,7 @@ LOWEST_TAGS_CODE = -(2**31)
 """A smaller value is the address of a ConsumeQueueExt unit, not a tags code."""
 
 
+_PUT_OK: Final = PutStatus.PUT_OK
 _REDIRECTION: Final = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
 _keys_and_tags: Final = accelerated(property_text.keys_and_tags_reference)
 
@@ -157,6 +160,8 @@ class DelayedDelivery:
         self._stats = stats
         self.is_client_waiting: Callable[[], bool] | None = None
         """If set, says whether an interactive client waits: a batch ends early for it."""
+        self.serve_clients: Callable[[], None] | None = None
+        """If set, serves the clients that have sent something, between two batches."""
         self._levels = DelayLevels(configuration.store.message_delay_level)
 
     def progress(self) -> dict[int, tuple[int, int]]:
@@ -201,16 +206,20 @@ class DelayedDelivery:
     # -- one level ---------------------------------------------------------------------------------------------------
 
     async def _serve(self, level: int) -> None:
-        failures = 0
+        failures = in_a_row = 0  # in a row: messages since other tasks could run
         while True:
             try:
                 if await self._wait_for_due(level):
                     batch = self._append_due(level)
                     await self._wait_for_quorum(batch)
                     failures = 0 if self._conclude(level, batch, failures) else failures + 1
+                    in_a_row += len(batch.results)
                     if failures:
                         await trio.sleep(self._retry_ms(failures) / 1000)
+                    elif self.serve_clients is not None and in_a_row < BATCH_MESSAGES:
+                        self.serve_clients()  # what was read before is read again
                     else:
+                        in_a_row = 0
                         await trio.lowlevel.checkpoint()
             except Exception:
                 log.exception("delivery of a delay level failed", level=level, retry_seconds=AFTER_FAILURE_SECONDS)
@@ -274,31 +283,36 @@ class DelayedDelivery:
         """Append the level's next messages that are due, up to the limits of a batch, and commit them."""
         batch = _Batch(self._offsets.get(level))
         now_ms = self._now_ms()
-        size_bytes = 0
-        for physical_offset, entry_bytes, code in self._store.reading.queue_entries(
-            SCHEDULE_TOPIC, level - 1, batch.queue_offset, BATCH_MESSAGES
-        ):
-            if size_bytes >= BATCH_BYTES or self._is_client_served_first(len(batch.results)):
+        while self._append_block(level, batch, now_ms):
+            if len(batch.results) >= BATCH_MESSAGES or self._is_client_served_first():
                 break
-            is_due = LOWEST_TAGS_CODE <= code <= now_ms  # as most are
-            if not is_due and self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
-                break
-            result = self._put(physical_offset, entry_bytes, batch)
-            batch.results.append(result)
-            if result is not None:
-                size_bytes += entry_bytes
-                if result.status is not PutStatus.PUT_OK:
-                    break  # refused at once; later messages must stay behind it
-                batch.last_offset = result.last_offset
         self._store.commit()
         return batch
 
-    def _is_client_served_first(self, count: int) -> bool:
-        """Return whether a batch ends with this number of messages because an interactive client waits. It is often the
-        consumer of these very messages, which asks for the next ones."""
-        if count % LEAST_MESSAGES or not count or self.is_client_waiting is None:
-            return False
-        return self.is_client_waiting()
+    def _append_block(self, level: int, batch: _Batch, now_ms: int) -> bool:
+        """Append the messages of the next block of queue entries that are due, behind those of the batch. Return
+        whether there may be more for it."""
+        queue_offset = batch.queue_offset + len(batch.results)
+        entries = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES)
+        for physical_offset, entry_bytes, code in entries:
+            if batch.size_bytes >= BATCH_BYTES:
+                return False
+            is_due = LOWEST_TAGS_CODE <= code <= now_ms  # as most are
+            if not is_due and self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
+                return False
+            result = self._put(physical_offset, entry_bytes, batch)
+            batch.results.append(result)
+            if result is not None:
+                batch.size_bytes += entry_bytes
+                if result.status is not _PUT_OK:
+                    return False  # refused at once; later messages must stay behind it
+                batch.last_offset = result.last_offset
+        return len(entries) == BLOCK_MESSAGES
+
+    def _is_client_served_first(self) -> bool:
+        """Return whether a batch ends because an interactive client waits. It is often the consumer of these very
+        messages, which asks for the next ones."""
+        return self.is_client_waiting is not None and self.is_client_waiting()
 
     async def _wait_for_quorum(self, batch: _Batch) -> None:
         """In a group, wait until a quorum has the batch, or it is known that this member does not learn that. Delivery
@@ -314,13 +328,13 @@ class DelayedDelivery:
         delivered = 0
         refused: PutResult | None = None
         for result in batch.results:
-            if result is not None and (result.status is not PutStatus.PUT_OK or result.last_offset >= acknowledged):
+            if result is not None and (result.status is not _PUT_OK or result.last_offset >= acknowledged):
                 refused = result
                 break
             delivered += 1
         if self._stats is not None:
             for message, result in batch.messages:
-                if result.status is PutStatus.PUT_OK and result.last_offset < acknowledged:
+                if result.status is _PUT_OK and result.last_offset < acknowledged:
                     self._stats.topic_put(message.topic, message.queue_id, 1, result.size_bytes)
         self._offsets.set(level, batch.queue_offset + delivered)
         if refused is not None and failures % LOG_EVERY_FAILURES == 0:
@@ -351,7 +365,7 @@ class DelayedDelivery:
             queue_id = batch.queues[wanted] = self._topics.reachable_queue(message.topic, message.queue_id)
         message.queue_id = queue_id
         result = self._writer.put_for_commit(message)
-        if result.status in UNSTORABLE:
+        if result.status is not _PUT_OK and result.status in UNSTORABLE:  # a set hashes the name of the status
             dead = self._undeliverable.put(DELAY, message, physical_offset, result.reason)
             return dead.result if dead is not None else None
         if self._stats is not None and self._configuration.store.enable_schedule_message_stats:
@@ -382,7 +396,7 @@ class DelayedDelivery:
 class _Batch:
     """Messages of one level that were appended and committed together, from `queue_offset` on."""
 
-    __slots__ = ("last_offset", "messages", "queue_offset", "queues", "results")
+    __slots__ = ("last_offset", "messages", "queue_offset", "queues", "results", "size_bytes")
 
     def __init__(self, queue_offset: int) -> None:
         self.queue_offset = queue_offset
@@ -392,6 +406,8 @@ class _Batch:
         """Those that went to their real topics, not to the dead letters; none unless they are counted."""
         self.queues: dict[tuple[str, int], int] = {}
         """What `reachable_queue` says, asked once for each queue."""
+        self.size_bytes = 0
+        """Of the delayed records whose messages were appended."""
         self.last_offset = -1
         """The physical offset of the last byte of the batch."""
 

@@ -62,6 +62,7 @@ _HEADS: Final[dict[tuple[int, int], tuple[Callable[..., bytes], int, int]]] = {
     (20, 20): (_HEAD_V6_V6.pack, FIXED_BYTES + 24, sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6),
 }
 _pack_short: Final = _SHORT.pack
+_unpack_v4_v4: Final = _HEAD_V4_V4.unpack_from
 
 
 def body_crc(body: bytes | memoryview) -> int:
@@ -244,7 +245,7 @@ def read_fields(buffer: Buffer, offset: int, end: int) -> RecordFields:
     lengths add up to TOTALSIZE, not the CRC. Raises RecordError, which names what does not fit."""
     if end - offset < FIXED_BYTES:
         raise RecordError(f"{end - offset} bytes at {offset} are too few for a record")
-    head = _HEAD_V4_V4.unpack_from(buffer, offset)
+    head = _unpack_v4_v4(buffer, offset)
     magic: int = head[1]
     if magic != MESSAGE_MAGIC:
         raise RecordError(f"magic code {magic & 0xFFFFFFFF:#010x} at {offset} is not that of a record")
@@ -266,16 +267,14 @@ def read_fields(buffer: Buffer, offset: int, end: int) -> RecordFields:
     topic_at = body_at + body_length + 1
     if body_length < 0 or topic_at > record_end:
         raise RecordError(f"body length {body_length} of the record at {offset} does not fit its size {size_bytes}")
-    topic_bytes = buffer[topic_at - 1]
-    properties_at = topic_at + topic_bytes + 2
-    if properties_at > record_end:
-        raise RecordError(f"topic length {topic_bytes} of the record at {offset} does not fit its total size")
-    properties_length = record_end - properties_at
-    if (buffer[properties_at - 2] << 8) + buffer[properties_at - 1] != properties_length:
+    # The rest in one piece: items and slices of bytes cost less than those of any buffer.
+    rest = buffer[topic_at - 1 : record_end] if isinstance(buffer, bytes) else bytes(buffer[topic_at - 1 : record_end])
+    properties_at = rest[0] + 3
+    if properties_at > len(rest):
+        raise RecordError(f"topic length {rest[0]} of the record at {offset} does not fit its total size")
+    if rest[properties_at - 2] << 8 | rest[properties_at - 1] != len(rest) - properties_at:
         raise RecordError(f"the lengths inside the record at {offset} do not add up to its total size {size_bytes}")
-    return RecordFields(
-        head, body_at, bytes(buffer[topic_at : properties_at - 2]), bytes(buffer[properties_at:record_end])
-    )
+    return RecordFields(head, body_at, rest[1 : properties_at - 2], rest[properties_at:])
 
 
 def decode_record(buffer: Buffer, offset: int = 0, *, decompress: bool = True) -> MessageExt:

@@ -184,10 +184,12 @@ class Poller:
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None], Outage]] = {}
         self._resting: list[int] = []
         self._scheduler = turn.scheduler
+        self._unread: list[tuple[int, int]] = []  # of the last turn, whose time ran out
         self._bulk: dict[int, int] = {}  # descriptor -> events of those that wait for interactive ones, longest first
         self._interactive = select.epoll()
         """The interactive clients that are read, once more: one call tells whether any of them has sent something."""
         self._is_asked_no_more = self._scheduler.ask(self.has_backlog)
+        self._drives_no_more = turn.driven_by(self.take_turn)
         self._is_over = False
 
     def __len__(self) -> int:
@@ -267,28 +269,33 @@ class Poller:
     async def run(self) -> None:
         """Serve until cancelled, then close every socket."""
         descriptor = self._epoll.fileno()
-        unread: list[tuple[int, int]] = []
         try:
             while True:
-                if unread:
+                if self._unread:
                     await trio.lowlevel.checkpoint()
                 else:
                     await trio.lowlevel.wait_readable(descriptor)
                 for _ in range(TURNS_IN_A_ROW):
-                    ready = unread or self._epoll.poll(0, MAX_EVENTS)
-                    if not ready:
-                        break
-                    unread = self._take_turn(ready)
-                    if unread or self._bulk:
+                    if not self.take_turn() or self._unread or self._bulk:
                         break  # let other tasks run
         finally:
             self._is_over = True
             self._is_asked_no_more()
+            self._drives_no_more()
             self.stop_listening()
             for transport in list(self._transports.values()):
                 transport.connection.close("stopped")
             self._epoll.close()
             self._interactive.close()
+
+    def take_turn(self) -> bool:
+        """Take a turn with the sockets that are ready. Return False if there are none."""
+        ready = self._unread or self._epoll.poll(0, MAX_EVENTS)
+        if not ready:
+            return False
+        self._unread = []
+        self._unread = self._take_turn(ready)
+        return True
 
     def _take_turn(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Read and handle these sockets, then send the responses. Return the sockets left unread when time ran out."""

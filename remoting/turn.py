@@ -16,6 +16,7 @@ Only the event loop's thread may touch a turn.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -62,6 +63,7 @@ class Turn:
         self._clock: Callable[[], float] = clock or trio.current_time
         self._has_clock = clock is not None
         self._dirty: list[HasOutput] = []
+        self._drivers: list[Callable[[], bool]] = []
         self._before_flush: list[Callable[[], None]] = []
         self._running = False
         self._wakeup: trio.Event = trio.Event()
@@ -158,6 +160,21 @@ class Turn:
         lasted = self.scheduler.turn_ended(self._clock(), has_begun=has_begun)
         if has_begun and self.on_end is not None:
             self.on_end(lasted)
+
+    def driven_by(self, take_turn: Callable[[], bool]) -> Callable[[], None]:
+        """Let `catch_up` call `take_turn`, which takes a turn if there is anything for one. Return what ends that; call
+        it before `take_turn` loses what it looks at."""
+        self._drivers.append(take_turn)
+        return partial(self._drivers.remove, take_turn)
+
+    def catch_up(self) -> None:
+        """Take a turn of each driver that has something for one, and send what there is, in a task that computes for
+        long, between two parts of its work. To wait until the tasks of the drivers run takes passes of the loop, which
+        cost more than the turn of a single request. What the caller has read before may be stale, as after an await."""
+        for take_turn in self._drivers.copy():
+            take_turn()
+        if self._dirty:
+            self.end()
 
     async def run(self) -> None:
         """Run turns for output produced outside of a driver's turn, and slices, until cancelled."""

@@ -280,6 +280,7 @@ def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverabl
     # In a group each batch waits for a quorum: others run meanwhile, and short batches would wait more often.
     if tables.configuration.group is None:
         delivery.is_client_waiting = is_client_waiting
+        delivery.serve_clients = turn.catch_up
     return delivery
 
 

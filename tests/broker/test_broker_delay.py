@@ -34,13 +34,17 @@ LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*ra
 
 @asynccontextmanager
 async def delivering(
-    lab: Lab, file: MemoryFile | None = None, is_client_waiting: Callable[[], bool] | None = None
+    lab: Lab,
+    file: MemoryFile | None = None,
+    is_client_waiting: Callable[[], bool] | None = None,
+    serve_clients: Callable[[], None] | None = None,
 ) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file if file is not None else MemoryFile(), offload=inline)
     delivery = DelayedDelivery(
         lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
     )
     delivery.is_client_waiting = is_client_waiting
+    delivery.serve_clients = serve_clients
     async with trio.open_nursery() as nursery:
         await nursery.start(delivery.run)
         await settle()
@@ -156,6 +160,64 @@ async def test_a_batch_ends_for_a_client_that_waits(tmp_path: Path, autojump_clo
         assert waits == []
         assert [int(message.body) for message in lab.messages("T")] == list(range(150))
         assert offsets.get(1) == 150
+
+
+async def test_clients_are_served_between_batches_and_other_tasks_run_behind_some(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    ends: list[int] = []
+    served: list[int] = []
+
+    def serve() -> None:
+        served.append(ends[-1])
+
+    async with open_lab(tmp_path) as lab, delivering(lab, None, lambda: True, serve):
+        for number in range(600):
+            await lab.put("T", b"%d" % number, DELAY="1")
+        ends = ends_at_commits(lab)
+        seen: list[int] = []
+        mark = lab.store.reading.queue_end("T", 0)
+        with trio.move_on_after(1.1):
+            while True:
+                await mark.wait_beyond(seen[-1] if seen else 0)
+                seen.append(ends[-1])
+        assert ends == [*range(32, 600, 32), 600]
+        assert served == [end for end in ends if end % 256]
+        assert seen[0] < 600, "a task that the first batch woke runs before the last one"
+        assert [int(message.body) for message in lab.messages("T")] == list(range(600))
+
+
+async def test_other_tasks_run_behind_each_whole_batch_also_where_clients_are_served(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    ends: list[int] = []
+    served: list[int] = []
+    async with open_lab(tmp_path) as lab, delivering(lab, None, lambda: False, lambda: served.append(ends[-1])):
+        for number in range(600):
+            await lab.put("T", b"%d" % number, DELAY="1")
+        ends = ends_at_commits(lab)
+        await trio.sleep(1.1)
+        assert ends == [256, 512, 600]
+        assert served == [600]
+
+
+async def test_a_batch_begins_where_those_who_were_served_before_it_left_its_level(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path) as lab:
+        offsets: list[DelayOffsets] = []
+
+        def skip() -> None:
+            if offsets[0].get(1) == 32:
+                offsets[0].set(1, 50)
+
+        async with delivering(lab, None, lambda: True, skip) as own:
+            offsets.append(own)
+            for number in range(60):
+                await lab.put("T", b"%d" % number, DELAY="1")
+            await trio.sleep(1.1)
+            assert [int(message.body) for message in lab.messages("T")] == [*range(32), *range(50, 60)]
+            assert own.get(1) == 60
 
 
 async def test_what_rocketmq_stored_is_delivered_as_rocketmq_would_encode_it(

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from triomq.protocol.address import HostPort
-from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
 from triomq.remoting.connection import Connection
@@ -174,6 +174,50 @@ async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery) -> No
     ready = bench.poller._epoll.poll(0)
     assert bench.poller._take_turn(ready) == []
     assert len(bench.handler.handled) == 2
+
+
+async def test_a_task_that_computes_lets_clients_have_a_turn(nursery: trio.Nursery) -> None:
+    """At once, without the poller's task; what was to be sent before leaves, too."""
+    bench = Bench(nursery)
+    _, peer = bench.connection()
+    other, other_peer = bench.connection()
+    bench.handler.then = lambda connection, request: connection.answer(request, new_response(request, body=b"answer"))
+    asked = new_request(1)
+    other.answer(asked, new_response(asked, body=b"earlier"))
+    bench.turn.catch_up()
+    assert other_peer.recv(1000).endswith(b"earlier")
+    peer.sendall(frame(b"asks"))
+    bench.turn.catch_up()
+    assert bench.handler.bodies == [b"asks"]
+    assert peer.recv(1000).endswith(b"answer")
+    turns = bench.handler.turns
+    bench.turn.catch_up()
+    assert bench.handler.turns == turns, "nobody has sent anything"
+
+
+async def test_what_a_turn_leaves_unread_is_for_the_next_one_whoever_takes_it(nursery: trio.Nursery) -> None:
+    now = [100.0]
+    bench = Bench(nursery, lambda: now[0])
+    for number in range(4):
+        bench.connection()[1].sendall(frame(b"%d" % number))
+
+    def takes_long(*_: object) -> None:
+        now[0] += 0.4 * INTERACTIVE.quota_seconds
+
+    bench.handler.then = takes_long
+    bench.turn.catch_up()
+    assert len(bench.handler.handled) == 3
+    await run_for(bench, lambda: len(bench.handler.handled) == 4)
+    assert [turn for turn, _ in bench.handler.handled] == [0, 0, 0, 1]
+
+
+async def test_no_turn_is_taken_once_the_poller_has_ended(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    _, peer = bench.connection()
+    peer.sendall(frame(b"first"))
+    await run_for(bench, lambda: len(bench.handler.handled) == 1)
+    bench.turn.catch_up()
+    assert bench.handler.bodies == [b"first"]
 
 
 class Crowd:
