@@ -44,7 +44,7 @@ from benchmarks.hot_path_roads import (
     in_turns,
     reads,
     send_frame,
-    waiting_pull_frame,
+    waiting_pull_frames,
 )
 from triomq.broker.assembly.processors import register
 from triomq.broker.assembly.serving import Serving, build_serving
@@ -261,12 +261,12 @@ class HotPath:
             self._feed(turns)
 
     def _long_polls(self, workload: Workload) -> Turns:
-        """A pull at the end of a queue, then the message that ends its wait, and so on."""
+        """The pulls at the end of a queue, then the message that ends their wait, and so on."""
         ends = [self._tables.store.reading.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES)]
         turns: Turns = []
-        for number in range(workload.requests):
-            pull = waiting_pull_frame(workload, number, ends[number % QUEUES] + number // QUEUES)
-            turns += [[pull], [send_frame(workload, number)]]
+        for number in range(workload.requests // workload.connections):
+            pulls = waiting_pull_frames(workload, number, ends[number % QUEUES] + number // QUEUES)
+            turns += [pulls, [send_frame(workload, number)]]
         return turns
 
     def taken_bytes(self) -> int:

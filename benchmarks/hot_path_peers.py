@@ -32,6 +32,9 @@ class Dropped:
     def write(self, data: bytes) -> None:
         self.taken_bytes += len(data)
 
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        self.taken_bytes += sum(map(len, pieces))
+
     def pause_reading(self) -> None:
         raise RuntimeError("nothing here is ever full")
 

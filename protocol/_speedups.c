@@ -828,15 +828,50 @@ static int read_values(PyObject *tuple, Value *values)
     return 1;
 }
 
+/* A body of `size` bytes, `here` of which belong to what is returned: all of them, or none where only their number is
+   given, because the body is sent behind it. */
+typedef struct { const char *data; Py_ssize_t size, here; } Body;
+
+static int read_body(PyObject *object, Body *body)
+{
+    int64_t size;
+    if (!PyLong_Check(object)) {
+        if (!is_bytes(object))
+            return 0;
+        *body = (Body){PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object), PyBytes_GET_SIZE(object)};
+        return 1;
+    }
+    if (!read_number(object, 32, &size))
+        return 0;
+    if (size < 0) {
+        PyErr_SetString(struct_error, "a body has a negative number of bytes");
+        return 0;
+    }
+    *body = (Body){"", (Py_ssize_t)size, 0};
+    return 1;
+}
+
+/* A new object for the frame with this header, without the lengths in front of it; struct.error if it is too long. */
+static PyObject *new_frame(Py_ssize_t header, const Body *body)
+{
+    if (body->size > INT32_MAX - 4 - header) {
+        PyErr_SetString(struct_error, "the frame is longer than its length field can say");
+        return NULL;
+    }
+    return PyBytes_FromStringAndSize(NULL, 8 + header + body->here);
+}
+
 PyDoc_STRVAR(fill_binary_doc,
 "fill_binary($module, names, values, code, version, opaque, flag, remark, body, /)\n--\n\n-> bytes\n\n"
-"The frame in the ROCKETMQ codec, with language JAVA; each of `names` precedes the length of its value.");
+"The frame in the ROCKETMQ codec, with language JAVA; each of `names` precedes the length of its value. `body` may be\n"
+"the number of bytes of one that is sent behind it.");
 
 static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     if (!count_is(count, 8, "fill_binary"))
         return NULL;
-    PyObject *names = arguments[0], *remark = arguments[6], *body = arguments[7];
+    PyObject *names = arguments[0], *remark = arguments[6];
+    Body body;
     if (!PyTuple_Check(names) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(names) > MAX_VALUES
         || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(arguments[1])) {
         PyErr_SetString(PyExc_TypeError, "expected as many values as names, at most 16");
@@ -844,7 +879,8 @@ static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ss
     }
     int64_t code, version, opaque, flag;
     if (!read_number(arguments[2], 16, &code) || !read_number(arguments[3], 16, &version)
-        || !read_number(arguments[4], 32, &opaque) || !read_number(arguments[5], 32, &flag) || !is_bytes(remark) || !is_bytes(body))
+        || !read_number(arguments[4], 32, &opaque) || !read_number(arguments[5], 32, &flag) || !is_bytes(remark)
+        || !read_body(arguments[7], &body))
         return NULL;
     Value values[MAX_VALUES];
     if (!read_values(arguments[1], values))
@@ -855,12 +891,12 @@ static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ss
             return NULL;
         entries += PyBytes_GET_SIZE(PyTuple_GET_ITEM(names, i)) + 4 + values[i].size;
     }
-    Py_ssize_t header = 21 + remark_size + entries, body_size = PyBytes_GET_SIZE(body);
-    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + header + body_size);
+    Py_ssize_t header = 21 + remark_size + entries;
+    PyObject *frame = new_frame(header, &body);
     if (frame == NULL)
         return NULL;
     unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
-    at = put32(put32(at, (uint32_t)(4 + header + body_size)), 1u << 24 | (uint32_t)header);
+    at = put32(put32(at, (uint32_t)(4 + header + body.size)), 1u << 24 | (uint32_t)header);
     at = put16(at, (uint32_t)code);
     *at++ = JAVA;
     at = put32(put32(put16(at, (uint32_t)version), (uint32_t)opaque), (uint32_t)flag);
@@ -871,46 +907,46 @@ static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ss
         at = put_data(at, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name));
         at = put_data(put32(at, (uint32_t)values[i].size), values[i].data, values[i].size);
     }
-    put_data(at, PyBytes_AS_STRING(body), body_size);
+    put_data(at, body.data, body.here);
     return frame;
 }
 
 PyDoc_STRVAR(fill_json_doc,
 "fill_json($module, pieces, values, body, /)\n--\n\n-> bytes\n\n"
-"The frame in the JSON codec: piece, value, piece, ..., piece, then the body.");
+"The frame in the JSON codec: piece, value, piece, ..., piece, then the body, or its size if it is sent behind it.");
 
 static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     if (!count_is(count, 3, "fill_json"))
         return NULL;
-    PyObject *pieces = arguments[0], *body = arguments[2];
+    PyObject *pieces = arguments[0];
     if (!PyTuple_Check(pieces) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(arguments[1]) > MAX_VALUES
-        || PyTuple_GET_SIZE(pieces) != PyTuple_GET_SIZE(arguments[1]) + 1 || !is_bytes(body)) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "expected one piece more than values, at most 17");
+        || PyTuple_GET_SIZE(pieces) != PyTuple_GET_SIZE(arguments[1]) + 1) {
+        PyErr_SetString(PyExc_TypeError, "expected one piece more than values, at most 17");
         return NULL;
     }
     Value values[MAX_VALUES];
-    if (!read_values(arguments[1], values))
+    Body body;
+    if (!read_values(arguments[1], values) || !read_body(arguments[2], &body))
         return NULL;
-    Py_ssize_t header = 0, fields = PyTuple_GET_SIZE(arguments[1]), body_size = PyBytes_GET_SIZE(body);
+    Py_ssize_t header = 0, fields = PyTuple_GET_SIZE(arguments[1]);
     for (Py_ssize_t i = 0; i <= fields; i++) {
         if (!is_bytes(PyTuple_GET_ITEM(pieces, i)))
             return NULL;
         header += PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i)) + (i < fields ? values[i].size : 0);
     }
-    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + header + body_size);
+    PyObject *frame = new_frame(header, &body);
     if (frame == NULL)
         return NULL;
     unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
-    at = put32(put32(at, (uint32_t)(4 + header + body_size)), (uint32_t)header);
+    at = put32(put32(at, (uint32_t)(4 + header + body.size)), (uint32_t)header);
     for (Py_ssize_t i = 0; i <= fields; i++) {
         PyObject *piece = PyTuple_GET_ITEM(pieces, i);
         at = put_data(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece));
         if (i < fields)
             at = put_data(at, values[i].data, values[i].size);
     }
-    put_data(at, PyBytes_AS_STRING(body), body_size);
+    put_data(at, body.data, body.here);
     return frame;
 }
 

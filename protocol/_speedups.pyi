@@ -61,7 +61,7 @@ def fill_binary(
     opaque: int,
     flag: int,
     remark: bytes,
-    body: bytes,
+    body: bytes | int,
     /,
 ) -> bytes: ...
-def fill_json(pieces: tuple[bytes, ...], values: tuple[bytes | int, ...], body: bytes, /) -> bytes: ...
+def fill_json(pieces: tuple[bytes, ...], values: tuple[bytes | int, ...], body: bytes | int, /) -> bytes: ...

@@ -30,7 +30,7 @@ from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingComma
 from triomq.protocol.entries import BinaryHeaderReader, JsonHeaderReader, decode_entries
 from triomq.protocol.errors import FrameError
 from triomq.protocol.json_header import NO_EXT_FIELDS, read_json_header
-from triomq.protocol.response_template import TemplatedResponse
+from triomq.protocol.response_template import Body, TemplatedResponse
 from triomq.protocol.speedups import fast_path
 from triomq.protocol.wrong_port import foreign_bytes
 
@@ -318,8 +318,17 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
 
 def encode_frame(command: RemotingCommand) -> bytes:
     """Return the whole frame of a command, its length field included."""
+    return _encode(command, command.body)
+
+
+def encode_head(command: RemotingCommand) -> bytes:
+    """Return the frame of a command up to its body, which is to be sent behind it."""
+    return _encode(command, len(command.body))
+
+
+def _encode(command: RemotingCommand, body: Body) -> bytes:
     if isinstance(command, TemplatedResponse):
-        frame = command.frame()
+        frame = command.frame(body)
         if frame is not None:
             return frame
     serialize_type = command.serialize_type
@@ -329,9 +338,9 @@ def encode_frame(command: RemotingCommand) -> bytes:
         header = _encode_rocketmq(command)
     else:
         header = _encode_msgpack(command)
-    body = command.body
     header_bytes = len(header)
-    return _LENGTHS.pack(4 + header_bytes + len(body), serialize_type << 24 | header_bytes) + header + body
+    lengths = _LENGTHS.pack(4 + header_bytes + len(command.body), serialize_type << 24 | header_bytes)
+    return lengths + header if isinstance(body, int) else lengths + header + body
 
 
 def _encode_json(command: RemotingCommand) -> bytes:

@@ -25,12 +25,17 @@ Value: TypeAlias = bytes | int
 """Text that needs no escaping in JSON, or a number, which is written in decimal."""
 
 
-def fill_json_reference(pieces: tuple[bytes, ...], values: tuple[Value, ...], body: bytes) -> bytes:
+Body: TypeAlias = bytes | int
+"""A body, or the number of bytes of one that is sent behind what is returned."""
+
+
+def fill_json_reference(pieces: tuple[bytes, ...], values: tuple[Value, ...], body: Body) -> bytes:
     """Return a frame in the JSON codec: piece, value, piece, ..., value, piece, then the body."""
     header = pieces[0]
     for at, value in enumerate(values):
         header += _text(value) + pieces[at + 1]
-    return _pack_lengths(4 + len(header) + len(body), len(header)) + header + body
+    size, here = _body(body)
+    return _pack_lengths(4 + len(header) + size, len(header)) + header + here
 
 
 def fill_binary_reference(
@@ -41,7 +46,7 @@ def fill_binary_reference(
     opaque: int,
     flag: int,
     remark: bytes,
-    body: bytes,
+    body: Body,
 ) -> bytes:
     """Return a frame in the ROCKETMQ codec with language JAVA. Each of `names` precedes the length of its value."""
     entries = b""
@@ -50,8 +55,9 @@ def fill_binary_reference(
         entries += name + _pack_int(len(value)) + value
     fixed = _pack_fixed(code, JAVA, version, opaque, flag, len(remark))
     size = len(fixed) + len(remark) + 4 + len(entries)
-    lengths = _pack_lengths(4 + size + len(body), ROCKETMQ << 24 | size)
-    return b"%b%b%b%b%b%b" % (lengths, fixed, remark, _pack_int(len(entries)), entries, body)
+    body_size, here = _body(body)
+    lengths = _pack_lengths(4 + size + body_size, ROCKETMQ << 24 | size)
+    return b"%b%b%b%b%b%b" % (lengths, fixed, remark, _pack_int(len(entries)), entries, here)
 
 
 _fill_json: Final = accelerated(fill_json_reference)
@@ -60,6 +66,15 @@ _fill_binary: Final = accelerated(fill_binary_reference)
 
 def _text(value: Value) -> bytes:
     return b"%d" % value if isinstance(value, int) else value
+
+
+def _body(body: Body) -> tuple[int, bytes]:
+    """Return the size of a body, and what of it belongs to the bytes that are returned."""
+    if not isinstance(body, int):
+        return len(body), body
+    if body < 0:
+        raise struct.error("a body has a negative number of bytes")
+    return body, b""
 
 
 class ResponseTemplate:
@@ -100,12 +115,12 @@ class ResponseTemplate:
             fields[name] = _text(value).decode()
         return fields
 
-    def json_frame(self, response: TemplatedResponse) -> bytes:
+    def json_frame(self, response: TemplatedResponse, body: Body) -> bytes:
         remark = b"" if response.remark is None else b'"remark":%b,' % _encode_text(response.remark)
         values = (response.code, *response.values, response.flag, response.opaque, remark, response.version)
-        return _fill_json(self._json, values, response.body)
+        return _fill_json(self._json, values, body)
 
-    def binary_frame(self, response: TemplatedResponse) -> bytes:
+    def binary_frame(self, response: TemplatedResponse, body: Body) -> bytes:
         remark = b"" if response.remark is None else response.remark.encode()
         return _fill_binary(
             self._binary,
@@ -115,7 +130,7 @@ class ResponseTemplate:
             response.opaque,
             response.flag,
             remark,
-            response.body,
+            body,
         )
 
 
@@ -156,15 +171,15 @@ class TemplatedResponse(RemotingCommand):
     def ext_fields(self, value: dict[str, str] | None) -> None:
         self._ext = {} if value is None else value
 
-    def frame(self) -> bytes | None:
-        """Return the whole frame, or None if it must be encoded field by field: in a codec without a template, and
-        after an access to `ext_fields`."""
+    def frame(self, body: Body) -> bytes | None:
+        """Return the frame with this body, or None if it must be encoded field by field: in a codec without a template,
+        and after an access to `ext_fields`."""
         if self._ext is not None:
             return None
         if self.serialize_type == JSON:
-            return self._template.json_frame(self)
+            return self._template.json_frame(self, body)
         if self.serialize_type == ROCKETMQ:
-            return self._template.binary_frame(self)
+            return self._template.binary_frame(self, body)
         return None
 
 

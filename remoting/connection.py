@@ -17,14 +17,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
-from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.protocol.frame import FrameDecoder, encode_frame, encode_head
 from triomq.remoting.compiling import mypyc_attr
 from triomq.remoting.connection_settings import (
     DEFAULT_HIGH_WATER_BYTES,
@@ -50,6 +50,9 @@ _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
 _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
 _TASKS = 8  # requests wait until tasks have ended, and no task waits for a response from here
+
+APART_BYTES: Final = 16 * 1024
+"""A body this long is not copied behind its header; the transport sends both from where they are."""
 
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
 
@@ -223,10 +226,15 @@ class Connection:
         self._marked = False
         output = self._output
         if output and self.transport is not None:
-            data = output[0] if len(output) == 1 else b"".join(output)
+            is_long = self._output_bytes >= APART_BYTES // 2 * len(output)
             self._output = []
             self._output_bytes = 0
-            self.transport.write(data)
+            if len(output) == 1:
+                self.transport.write(output[0])
+            elif is_long:
+                self.transport.write_pieces(output)
+            else:
+                self.transport.write(b"".join(output))
         if self._waiting.queue:
             self._work_soon()
         elif self._pending_close_reason is not None:
@@ -394,7 +402,14 @@ class Connection:
         return opaque
 
     def _send(self, command: RemotingCommand) -> None:
-        frame = encode_frame(command)
+        body = command.body
+        if len(body) < APART_BYTES:
+            frame = encode_frame(command)
+        else:
+            frame = encode_head(command)
+            self._output.append(frame)
+            self._output_bytes += len(frame)
+            frame = body
         self._output.append(frame)
         self._output_bytes += len(frame)
         self._mark()

@@ -30,6 +30,9 @@ class Transport(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        """Write long pieces one behind the other; `write` of them joined would copy them."""
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...

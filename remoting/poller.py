@@ -34,6 +34,8 @@ log = get_logger("triomq.remoting.poller")
 RECEIVE_BYTES: Final = INTERACTIVE.quota_bytes
 MAX_EVENTS = 512
 ACCEPT_BURST = 128
+MOST_PIECES: Final = 512
+"""Of one write, which the system allows 1,024 of (IOV_MAX)."""
 HAS_EPOLL = hasattr(select, "epoll")
 
 _WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
@@ -140,19 +142,45 @@ class SocketTransport:
         sent = self._send(data)
         if 0 <= sent < len(data):
             self._backlog.append(memoryview(data)[sent:])
-            self._backlog_bytes = len(data) - sent
-            self._want(self._interest | select.EPOLLOUT)
-            self.connection.wrote(self._backlog_bytes)
+            self._hold(len(data) - sent)
+
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        if self._backlog or len(pieces) > MOST_PIECES:
+            self.write(b"".join(pieces))
+            return
+        size = sum(map(len, pieces))
+        self.connection.turn.sent_bytes += size
+        try:
+            sent = self._sock.sendmsg(pieces)
+        except OSError as error:
+            sent = self._failed(error)
+        if 0 <= sent < size:
+            left_bytes = size - sent
+            for piece in pieces:
+                if sent < len(piece):
+                    self._backlog.append(memoryview(piece)[sent:])
+                sent = max(0, sent - len(piece))
+            self._hold(left_bytes)
+
+    def _hold(self, backlog_bytes: int) -> None:
+        """Keep what the socket did not take until it is writable."""
+        self._backlog_bytes = backlog_bytes
+        self._want(self._interest | select.EPOLLOUT)
+        self.connection.wrote(backlog_bytes)
 
     def _send(self, data: bytes | memoryview) -> int:
         """Return the number of bytes accepted, 0 if the socket buffer is full, -1 if the connection is gone."""
         try:
             return self._sock.send(data)
         except OSError as error:
-            if error.errno in _WOULD_BLOCK:
-                return 0
-            self.connection.close(f"write failed: {error.strerror}")
-            return -1
+            return self._failed(error)
+
+    def _failed(self, error: OSError) -> int:
+        """Return 0 if the socket buffer is full. Otherwise the connection is gone: close it, and return -1."""
+        if error.errno in _WOULD_BLOCK:
+            return 0
+        self.connection.close(f"write failed: {error.strerror}")
+        return -1
 
     def pause_reading(self) -> None:
         self._want(self._interest & ~select.EPOLLIN)

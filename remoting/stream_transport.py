@@ -34,9 +34,13 @@ class StreamTransport:
         self.scope = trio.CancelScope()
 
     def write(self, data: bytes) -> None:
-        self._connection.turn.sent_bytes += len(data)
-        self._output.append(data)
-        self._output_bytes += len(data)
+        self.write_pieces([data])
+
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        size = sum(map(len, pieces))
+        self._connection.turn.sent_bytes += size
+        self._output += pieces
+        self._output_bytes += size
         self._wakeup.set()
         self._connection.wrote(self._output_bytes)
 

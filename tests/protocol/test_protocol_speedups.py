@@ -185,12 +185,13 @@ def test_records_are_written_and_not_only_refused(c: ModuleType) -> None:
 # -- responses ---------------------------------------------------------------------------------------------------------
 
 values = st.lists(st.one_of(st.binary(max_size=20), any_number), min_size=1, max_size=5)
+bodies = st.one_of(st.binary(max_size=30), st.integers(-2, 10), st.integers(2**31 - 200, 2**31 + 2), any_number)
 
 
-@given(values, st.lists(st.binary(max_size=10), min_size=6, max_size=6), st.binary(max_size=30))
-def test_fill_json(c: ModuleType, given_values: list[Any], pieces: list[bytes], body: bytes) -> None:
+@given(values, st.lists(st.binary(max_size=10), min_size=6, max_size=6), bodies)
+def test_fill_json(c: ModuleType, given_values: list[Any], pieces: list[bytes], body: bytes | int) -> None:
     arguments = (tuple(pieces[: len(given_values) + 1]), tuple(given_values), body)
-    assert c.fill_json(*arguments) == response_template.fill_json_reference(*arguments)
+    assert outcome(c.fill_json, *arguments) == outcome(response_template.fill_json_reference, *arguments)
 
 
 @given(
@@ -198,10 +199,15 @@ def test_fill_json(c: ModuleType, given_values: list[Any], pieces: list[bytes], 
     st.lists(st.binary(max_size=10), min_size=5, max_size=5),
     st.lists(st.one_of(st.integers(-200, 200), st.integers(-(2**33), 2**33)), min_size=4, max_size=4),
     st.binary(max_size=9),
-    st.binary(max_size=30),
+    bodies,
 )
 def test_fill_binary(
-    c: ModuleType, given_values: list[Any], given_names: list[bytes], numbers: list[int], remark: bytes, body: bytes
+    c: ModuleType,
+    given_values: list[Any],
+    given_names: list[bytes],
+    numbers: list[int],
+    remark: bytes,
+    body: bytes | int,
 ) -> None:
     arguments = (tuple(given_names[: len(given_values)]), tuple(given_values), *numbers, remark, body)
     assert outcome(c.fill_binary, *arguments) == outcome(response_template.fill_binary_reference, *arguments)
@@ -401,6 +407,8 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.keys_and_tags, topic, (topic,))
         outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
         outcome(c.fill_json, (topic, topic), (host,), topic)
+        outcome(c.fill_json, (topic, topic), (host,), 1 << 20)
+        outcome(c.fill_json, (topic, topic), (host,), -1)
         outcome(c.fill_binary, (topic, topic), (host, 1 << 90), 1, 2, 3, 4, topic, topic)
         outcome(c.fill_binary, (topic, topic), (host, 1), 1, 2, 3, 4, topic, topic)
     assert [sys.getrefcount(each) for each in watched] == before

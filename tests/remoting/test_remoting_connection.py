@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import APART_BYTES, Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed, TooManyRequests
 from triomq.remoting.processor_table import ProcessorTable
@@ -22,14 +22,19 @@ HIGH_BYTES, LOW_BYTES = 1000, 300
 
 
 class RecordingTransport:
-    """Records the calls; `written` is all data."""
+    """Records the calls; `written` is all data, `pieces` what came in pieces."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.written = b""
+        self.pieces: list[bytes] = []
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        self.pieces += pieces
+        self.write(b"".join(pieces))
 
     def pause_reading(self) -> None:
         self.calls.append("pause")
@@ -99,6 +104,29 @@ async def test_who_waits_for_room_goes_on_at_the_low_water_mark_or_at_its_own(
         await trio.testing.wait_all_tasks_blocked()
         seen.append(list(done))
     assert seen == [[], ["own"], ["own"], ["own", "low"]]
+
+
+async def test_a_long_body_is_not_copied_behind_its_header(nursery: trio.Nursery) -> None:
+    peers = Peers(nursery)
+    long, short = new_request(1, body=b"x" * APART_BYTES), new_request(2, body=b"y" * (APART_BYTES - 1))
+    peers.connection._send(long)
+    peers.turn.end()
+    assert peers.transport.pieces[1] is long.body
+    assert peers.transport.written == encode_frame(long)
+    peers.connection._send(short)
+    peers.turn.end()
+    assert len(peers.transport.pieces) == 2, "a short body leaves in one piece with its header"
+    assert peers.transport.written == encode_frame(long) + encode_frame(short)
+
+
+async def test_a_long_body_among_many_short_ones_leaves_with_them_in_one_piece(nursery: trio.Nursery) -> None:
+    peers = Peers(nursery)
+    requests = [new_request(1, body=b"x" * (APART_BYTES if number == 3 else 1)) for number in range(9)]
+    for request in requests:
+        peers.connection._send(request)
+    peers.turn.end()
+    assert not peers.transport.pieces
+    assert peers.transport.written == b"".join(map(encode_frame, requests))
 
 
 async def test_a_close_fails_everybody_who_waits_and_tells_the_owner_once(

@@ -405,6 +405,9 @@ class Clogged:
     def write(self, data: bytes) -> None:
         self.data += data
 
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...

@@ -20,7 +20,7 @@ from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
-from triomq.remoting.poller import ACCEPT_BURST, Poller
+from triomq.remoting.poller import ACCEPT_BURST, MOST_PIECES, Poller
 from triomq.remoting.scheduling.policy import (
     BULK_READ_SECONDS,
     CONTENDED_SECONDS,
@@ -453,6 +453,28 @@ async def test_what_a_socket_does_not_take_leaves_in_order_when_it_is_read(nurse
     await run_for(bench, read)
     assert received == bodies
     assert not connection.paused
+
+
+@pytest.mark.parametrize("count", [3, MOST_PIECES])
+async def test_long_bodies_of_one_turn_leave_whole_and_in_order(nursery: trio.Nursery, count: int) -> None:
+    """In pieces, or joined where there are more of them than one call may have; the socket takes a part at a time."""
+    bench = Bench(nursery)
+    connection, peer = bench.connection(high_water_bytes=1 << 26, low_water_bytes=1000)
+    peer.setblocking(False)
+    bodies = [number.to_bytes(2, "big") * 10_000 for number in range(count)]
+    for body in bodies:
+        connection._send(new_request(1, body=body))
+    bench.turn.end()
+    assert bench.turn.sent_bytes == sum(len(frame(body)) for body in bodies)
+    decoder, received = FrameDecoder(), list[bytes]()
+
+    def read() -> bool:
+        with suppress(BlockingIOError):
+            received.extend(command.body for command in decoder.feed(peer.recv(5000)))
+        return len(received) == len(bodies)
+
+    await run_for(bench, read)
+    assert received == bodies
 
 
 async def test_a_peer_that_takes_what_waits_for_it_is_active(nursery: trio.Nursery) -> None:

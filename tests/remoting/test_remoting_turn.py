@@ -37,6 +37,9 @@ class Written:
     def write(self, data: bytes) -> None:
         self.data += data
 
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...

@@ -41,6 +41,9 @@ class Link:
             self.backlog_bytes += len(data)
             self.connection.wrote(self.backlog_bytes)
 
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
     def take_all(self) -> None:
         """The peer takes what was written."""
         self.backlog_bytes = 0
