@@ -41,7 +41,8 @@ class Workload:
     transaction   a half message, and in a later turn the request that commits it
     delayed       a message with a delay
     delivery      a delayed message that has fallen due goes to its topic; sending it is not measured
-    long poll     a pull that is parked, and in a later turn the message that it waits for
+    long poll     a pull of each connection, all of different groups, that is parked, and in a later turn the message
+                  that they wait for
     heartbeat     no message: a consumer says again that it is there, in a group of MEMBERS connections
     route         no message: a client asks a NameServer for the brokers of a topic
 
@@ -73,6 +74,7 @@ WORKLOADS = (
     Workload("delayed send 4x64", "delayed", JSON, 4, 64),
     Workload("delayed, due at once", "delivery", JSON, 4, 64),
     Workload("long poll", "long poll", JSON, 1, 1, requests=2048),
+    Workload("long poll, 10 groups", "long poll", JSON, 10, 1, requests=10_240),
     Workload("heartbeat", "heartbeat", JSON, 64, 1),
     Workload("route", "route", JSON, 4, 64),
     Workload("pull batch 32", "pull", JSON, 4, 1, batch=32, requests=512),
@@ -145,12 +147,13 @@ def pull_frame(workload: Workload, number: int) -> bytes:
     """PULL_MESSAGE of what is stored for pulls."""
     looked_at = workload.batch * max(1, workload.tags)
     stored = STORED_FOR_PULLS // QUEUES // looked_at * looked_at
-    return _pull(workload, number, number // QUEUES * looked_at % stored, 0)
+    return _pull(workload, GROUP, number, number // QUEUES * looked_at % stored, 0)
 
 
-def waiting_pull_frame(workload: Workload, number: int, queue_offset: int) -> bytes:
-    """PULL_MESSAGE that may wait for a message at this offset."""
-    return _pull(workload, number, queue_offset, 15_000)
+def waiting_pull_frames(workload: Workload, number: int, queue_offset: int) -> list[bytes]:
+    """For each connection, PULL_MESSAGE that may wait for a message at this offset."""
+    groups = [f"{GROUP}-{connection}" for connection in range(workload.connections)]
+    return [_pull(workload, group, number, queue_offset, 15_000) for group in groups]
 
 
 def heartbeat_frame(workload: Workload, number: int) -> bytes:
@@ -177,9 +180,9 @@ def route_frame(workload: Workload, number: int) -> bytes:
     return _frame(workload, RequestCode.GET_ROUTEINFO_BY_TOPIC, number, fields, b"")
 
 
-def _pull(workload: Workload, number: int, queue_offset: int, wait_ms: int) -> bytes:
+def _pull(workload: Workload, group: str, number: int, queue_offset: int, wait_ms: int) -> bytes:
     fields = {
-        "consumerGroup": GROUP,
+        "consumerGroup": group,
         "topic": TOPIC,
         "queueId": str(number % QUEUES),
         "queueOffset": str(queue_offset),

@@ -23,6 +23,7 @@ from triomq.protocol.errors import RecordError
 from triomq.protocol.speedups import accelerated, fast_path
 from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents
+from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.scanned_record import HEAD_BYTES, scan_record
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
@@ -91,11 +92,50 @@ class Limits:
         return max(min(most, max_count), 1) - count, min(room - size_bytes, _ANYTHING)
 
 
+class Taken:
+    """The records that were taken last, the first `count` of `entries` without a filter, for the next group that reads
+    the same: one commit wakes all groups that wait for a queue. `most` and `room` were the limits."""
+
+    __slots__ = ("count", "cuts", "entries", "file", "most", "queue", "records", "room")
+
+    def __init__(
+        self, queue: ConsumeQueue, entries: bytes, file: MappedFile, most: int, room: int, count: int, records: bytes
+    ) -> None:
+        self.queue = queue
+        self.cuts = queue.cuts
+        self.entries = entries
+        self.file = file
+        self.most = most
+        self.room = room
+        self.count = count
+        self.records = records
+
+    def is_of(self, queue: ConsumeQueue, entries: bytes, file: MappedFile, most: int, room: int) -> bool:
+        """Return whether these entries of the queue have these records still, and all of them are wanted."""
+        return (
+            self.queue is queue
+            and self.cuts == queue.cuts
+            and self.file is file
+            and self.most == most
+            and self.room == room
+            and self.entries == entries
+        )
+
+
 class Collecting:
     """`written_from` is the log offset from which on this process wrote all records. `damaged_count` is how often an
     entry of a queue led to no valid record, the same one several times in a row counting once."""
 
-    __slots__ = ("_known_limits", "_log", "_recent_bytes", "_settings", "_unsound_at", "damaged_count", "written_from")
+    __slots__ = (
+        "_known_limits",
+        "_log",
+        "_recent_bytes",
+        "_settings",
+        "_taken",
+        "_unsound_at",
+        "damaged_count",
+        "written_from",
+    )
 
     def __init__(self, contents: Contents, settings: LiveSettings) -> None:
         self._log = contents.log
@@ -105,6 +145,7 @@ class Collecting:
         memory_bytes = contents.files.physical_memory_bytes()
         self._recent_bytes = memory_bytes * settings.now.access_message_in_memory_max_ratio_percent // 100
         self.written_from = 0
+        self._taken: Taken | None = None
         self._unsound_at = -1
         self.damaged_count = 0
 
@@ -210,6 +251,12 @@ class Collecting:
         file = self._log.sequence.find(first)
         if file is None:
             return at
+        is_shared = message_filter is None and not at and not taken and not is_checked
+        known = self._taken
+        if is_shared and known is not None and known.is_of(queue, entries, file, count, room):
+            result.add(known.count, known.records)
+            return known.count * ENTRY_BYTES
+        wanted = count
         low = max(low, gone_before) if is_checked else max(low, self.written_from, gone_before)
         high = min(log_end, file.end)
         reached: int
@@ -223,6 +270,8 @@ class Collecting:
             records = records[:size]
         if count:
             result.add(count, records)
+            if is_shared:
+                self._taken = Taken(queue, entries, file, wanted, room, count, records)
         return reached
 
     def _sound_part(self, records: bytes, entries: bytes, at: int, count: int, queue: ConsumeQueue) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from triomq.store.disk.worker_thread import Offload
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.log_scan import LOST_TOPIC
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.entry_blocks import EntryBlocks
 from triomq.store.results import ExtUnit, GetResult, GetStatus, MessageFilter, QueryResult
 from triomq.store.watermark import Watermark
 
@@ -29,7 +30,7 @@ _QUERY_ROUNDS: Final = 3
 class Reading:
     """`MessageStore.reading`. `offload` runs a blocking function outside of the event loop."""
 
-    __slots__ = ("_collecting", "_contents", "_index", "_log", "_offload", "_queues", "_settings")
+    __slots__ = ("_blocks", "_collecting", "_contents", "_index", "_log", "_offload", "_queues", "_settings")
 
     def __init__(self, contents: Contents, settings: LiveSettings, offload: Offload) -> None:
         self._contents = contents
@@ -39,6 +40,7 @@ class Reading:
         self._settings = settings
         self._offload = offload
         self._collecting = Collecting(contents, settings)
+        self._blocks = EntryBlocks()
 
     def begin(self, opened: Opened) -> None:
         self._collecting.written_from = opened.log_end
@@ -96,7 +98,7 @@ class Reading:
         count = most = _SCAN_ENTRIES if max_count <= _SCAN_ENTRIES else min(max_count, _MAX_SCAN_ENTRIES)
         if message_filter is None and 0 < max_count < most:
             count = max_count + 1  # all match, and the entry behind the last shows where they end
-        entries = queue.entries(queue_offset, count)
+        entries = self._blocks.entries(queue, queue_offset, count)
         if not entries:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, low, high)

@@ -141,7 +141,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
     store.observe_syncs(latencies.synced)
     has_buffer = configuration.store.transient_store_pool_enable
     limits = Limits(configuration, pools, turn, stuck_buffer=(lambda: store.stuck_buffer) if has_buffer else None)
-    turn.before_flush(store_metrics.timed(store.commit, limits.commit_took))
+    turn.before_flush(store_metrics.timed(store.commit, limits.commit_took, turn.current_time))
     tables = Tables(
         surroundings,
         surroundings.extensions.hooks(),

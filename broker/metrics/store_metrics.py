@@ -93,13 +93,19 @@ class StoreMetrics:
         self.on_put_commit: Callable[[float], None] | None = None
         """Called with the seconds of each commit that stored something."""
 
-    def timed(self, commit: Callable[[], None], on_commit: Callable[[float], None]) -> Callable[[], None]:
-        """Return `commit` with its duration measured; `on_commit` receives the duration in ms."""
+    def timed(
+        self,
+        commit: Callable[[], None],
+        on_commit: Callable[[float], None],
+        clock: Callable[[], float] = trio.current_time,
+    ) -> Callable[[], None]:
+        """Return `commit` with its duration measured; `on_commit` receives the duration in ms. `clock` returns trio's
+        time."""
 
         def timed_commit() -> None:
-            began = trio.current_time()
+            began = clock()
             commit()
-            elapsed_ms = (trio.current_time() - began) * 1000
+            elapsed_ms = (clock() - began) * 1000
             self.commit_took(elapsed_ms)
             on_commit(elapsed_ms)
 

@@ -155,7 +155,7 @@ class LongPolling:
         wait_seconds: float,
     ) -> None:
         """Hold a pull until there is a message for it behind its queue offset, for a limited time."""
-        deadline = trio.current_time() + wait_seconds
+        deadline = self._pool.clock() + wait_seconds
         self.hold(ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline), deadline)
 
     def hold(self, parked: ParkedPull, due: float) -> None:

@@ -54,6 +54,7 @@ class ConsumeQueue:
     __slots__ = (
         "_buffer",
         "_end_mark",
+        "cuts",
         "end",
         "ext",
         "max_physical_end",
@@ -78,6 +79,8 @@ class ConsumeQueue:
         self.synced_end = 0
         self.next_offset = 0
         self.max_physical_end = 0
+        # How often entries that could be read were removed or replaced: what was read before may be void.
+        self.cuts = 0
         # `load` found data after the end: an entry is damaged, or a file is missing.
         self.was_cut_short = False
         self._buffer: bytearray | None = None
@@ -169,6 +172,7 @@ class ConsumeQueue:
         self._set_end(end)
 
     def _set_end(self, end: int) -> None:
+        self.cuts += 1
         self.end = end
         self.next_offset = end
         self.synced_end = min(self.synced_end, end)
@@ -376,6 +380,7 @@ class ConsumeQueue:
         """Overwrite one entry (recovery)."""
         file = self.sequence.find(queue_offset * ENTRY_BYTES)
         if file is not None:
+            self.cuts += 1
             file.write(entry, queue_offset * ENTRY_BYTES - file.start)
             self.synced_end = min(self.synced_end, queue_offset)
             if queue_offset == self.end - 1:
@@ -406,6 +411,7 @@ class ConsumeQueue:
             self.ext.drop_before(entry[2])
 
     def delete(self) -> None:
+        self.cuts += 1
         self.sequence.delete_all()
         self._buffer = None
         if self.ext is not None:

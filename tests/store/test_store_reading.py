@@ -11,6 +11,7 @@ from store_support import abandon, message, open_store
 from triomq.protocol import record, sys_flag
 from triomq.protocol.address import HostPort
 from triomq.protocol.record import BatchUnit
+from triomq.store import collecting
 from triomq.store.config import BrokerRole
 from triomq.store.results import GetStatus
 
@@ -178,4 +179,42 @@ async def test_an_entry_leads_to_a_record_of_its_size_at_its_place_or_to_none(tm
     store = await open_store(tmp_path)
     assert store.reading.record_of_entry(puts[0].physical_offset, puts[0].size_bytes) is None
     assert store.reading.record_of_entry(puts[2].physical_offset, puts[2].size_bytes) is not None
+    abandon(store)
+
+
+async def test_groups_that_read_the_same_messages_share_the_copy_of_them(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for number in range(5):
+        assert store.append(message(body=b"%d" % number)).is_ok
+    store.commit()
+    reading = store.reading
+    first, second = reading.get_messages("T", 0, 1, 32), reading.get_messages("T", 0, 1, 32)
+    assert repr(first) == repr(second)
+    assert first.runs == second.runs
+    if collecting._take_records is not None:
+        assert first.runs[0] is second.runs[0]
+    assert reading.get_messages("T", 0, 1, 2).records == first.records[:2]
+    assert reading.get_messages("T", 0, 2, 32).records == first.records[1:]
+    assert store.append(message(body=b"5")).is_ok
+    store.commit()
+    assert len(reading.get_messages("T", 0, 1, 32).records) == 5
+    abandon(store)
+
+
+async def test_a_record_that_replaced_another_at_its_place_is_returned_instead_of_it(tmp_path: Path) -> None:
+    """The end of a log may be cut, and written again with records of the same size."""
+    store = await open_store(tmp_path)
+    for number in range(3):
+        assert store.append(message(body=b"%d" % number)).is_ok
+    store.commit()
+    before = store.reading.get_messages("T", 0, 0, 32)
+    queue = store.contents.queues.get("T", 0)
+    entries = [queue.entry(number) for number in range(3)]
+    queue.cut(0)
+    for entry in entries:
+        assert entry is not None
+        queue.add(*entry)
+    queue.write(set())
+    store.contents.log.sequence.files[0].write(before.body.swapcase(), 0)
+    assert store.reading.get_messages("T", 0, 0, 32).body == before.body.swapcase() != before.body
     abandon(store)

@@ -1,0 +1,59 @@
+"""The queue entries that were read last, so that pulls of a few messages do not each read a file.
+
+Holds a block of entries for each of the queues that were read last, at most `MOST_QUEUES` of them; the queue whose
+first block is the oldest leaves. What can be read of a queue does not change unless it is cut, which
+`ConsumeQueue.cuts` tells, or its first file is deleted; messages that come are behind the block. A consumer of few
+messages thus reads a file once for many of them, and groups that read the same messages share a block.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+
+BLOCK_ENTRIES: Final = 128
+MOST_QUEUES: Final = 256
+
+
+class EntryBlock:
+    """The entries of a queue from `begin` to `end`, as they were after this number of its cuts."""
+
+    __slots__ = ("begin", "cuts", "data", "end")
+
+    def __init__(self) -> None:
+        self.begin = self.end = 0
+        self.data = b""
+        self.cuts = 0
+
+
+class EntryBlocks:
+    """See the module's docstring."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self) -> None:
+        self._blocks: dict[ConsumeQueue, EntryBlock] = {}
+
+    def entries(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
+        """Return what `queue.entries` returns for at least one entry."""
+        if count > BLOCK_ENTRIES:
+            return queue.entries(queue_offset, count)
+        stop = min(queue_offset + count, queue.end)
+        block = self._blocks.get(queue)
+        if block is None:
+            if len(self._blocks) >= MOST_QUEUES:
+                del self._blocks[next(iter(self._blocks))]
+            block = self._blocks[queue] = EntryBlock()
+        if (
+            queue_offset < block.begin
+            or stop > block.end
+            or block.cuts != queue.cuts
+            or queue_offset < queue.first_in_files
+        ):
+            block.data = queue.entries(queue_offset, BLOCK_ENTRIES)
+            block.begin = queue_offset
+            block.end = queue_offset + len(block.data) // ENTRY_BYTES
+            block.cuts = queue.cuts
+        at = (queue_offset - block.begin) * ENTRY_BYTES
+        return block.data[at : at + count * ENTRY_BYTES]
