@@ -63,6 +63,7 @@ _HEADS: Final[dict[tuple[int, int], tuple[Callable[..., bytes], int, int]]] = {
 }
 _pack_short: Final = _SHORT.pack
 _unpack_v4_v4: Final = _HEAD_V4_V4.unpack_from
+_unpack_unit: Final = _FLAG_AND_BODY_LENGTH.unpack_from
 
 
 def body_crc(body: bytes | memoryview) -> int:
@@ -362,23 +363,20 @@ def encode_batch_units(units: Iterable[BatchUnit]) -> bytes:
     return bytes(body)
 
 
-_BODY_LENGTH = struct.Struct(">i")
-
-
 def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
     """Return the units of a batch request. TOTALSIZE, MAGICCODE and BODYCRC are ignored, as in RocketMQ's broker.
     Raises RecordError if the lengths do not fit, or if there are more than `max_units`."""
     units: list[BatchUnit] = []
     offset = 0
-    end = len(body)
-    if end > max_units * BATCH_FIXED_BYTES and end_of_units(body, 0, max_units) < end:
-        raise RecordError(f"it has more than {max_units} messages; send several batches")
     data = body if isinstance(body, bytes) else bytes(body)
+    end = len(data)
+    if end > max_units * BATCH_FIXED_BYTES and end_of_units(data, 0, max_units) < end:
+        raise RecordError(f"it has more than {max_units} messages; send several batches")
     while offset < end:
         if end - offset < BATCH_FIXED_BYTES:
             raise RecordError(f"{end - offset} bytes at {offset} are too few for a message of a batch")
-        flag, body_length = _FLAG_AND_BODY_LENGTH.unpack_from(data, offset)
-        body_at = offset + _BATCH_HEAD.size
+        flag, body_length = _unpack_unit(data, offset)
+        body_at = offset + BATCH_FIXED_BYTES - 2
         properties_at = body_at + body_length + 2
         if body_length < 0 or properties_at > end:
             raise RecordError(f"body length {body_length} of the batch message at {offset} does not fit")
@@ -390,17 +388,19 @@ def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
     return units
 
 
-def end_of_units(body: Buffer, offset: int, count: int) -> int:
+def end_of_units(body: bytes, offset: int, count: int) -> int:
     """Return where the `count` units of a batch from `offset` on end, without a copy of any; the end of the body if
     there are no more, or a length does not fit."""
     end = len(body)
     while offset < end and count > 0:
         if end - offset < count * BATCH_FIXED_BYTES:  # fewer units than `count` are left
             return end
-        body_length = _BODY_LENGTH.unpack_from(body, offset + _BATCH_HEAD.size - 4)[0]
-        properties_at = offset + _BATCH_HEAD.size + body_length
-        if body_length < 0 or properties_at + 2 > end:
+        at = offset + BATCH_FIXED_BYTES - 2
+        # Byte by byte, which compiled code does without an object; a negative length is too long for any body.
+        at += body[at - 4] << 24 | body[at - 3] << 16 | body[at - 2] << 8 | body[at - 1]
+        if at + 2 > end:
             return end
-        offset = properties_at + 2 + max(0, _SHORT.unpack_from(body, properties_at)[0])
+        properties_length = body[at] << 8 | body[at + 1]
+        offset = at + 2 + (properties_length if properties_length <= 0x7FFF else 0)
         count -= 1
     return min(offset, end)
