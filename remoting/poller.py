@@ -25,7 +25,7 @@ import trio
 from triomq.protocol.outage import Outage
 from triomq.remoting.connection import Connection
 from triomq.remoting.log import get_logger
-from triomq.remoting.scheduling.policy import BULK_READ_BYTES, INTERACTIVE, TURNS_IN_A_ROW
+from triomq.remoting.scheduling.policy import BULK, BULK_READ_BYTES, INTERACTIVE, TURNS_IN_A_ROW
 from triomq.remoting.scheduling.scheduler import Client
 from triomq.remoting.turn import Turn
 
@@ -303,9 +303,7 @@ class Poller:
                     await trio.lowlevel.checkpoint()
                 else:
                     await trio.lowlevel.wait_readable(descriptor)
-                for _ in range(TURNS_IN_A_ROW):
-                    if not self.take_turn() or self._unread or self._bulk:
-                        break  # let other tasks run
+                self._take_turns()
         finally:
             self._is_over = True
             self._is_asked_no_more()
@@ -316,8 +314,27 @@ class Poller:
             self._epoll.close()
             self._interactive.close()
 
+    def _take_turns(self) -> None:
+        """Take some turns, and slices for what waits where no socket is ready or sends have had their time, until other
+        tasks are to run."""
+        turn, scheduler = self._turn, self._scheduler
+        slices_seconds = 0.0
+        for _ in range(TURNS_IN_A_ROW):
+            is_ready = self.take_turn()
+            if not is_ready and not scheduler.has_waiting:
+                break
+            if scheduler.has_waiting and (not is_ready or scheduler.is_slice_due(turn.read_clock())):
+                turn.run_slice()
+                turn.finish()
+                slices_seconds += turn.read_clock() - turn.began
+            if self._unread or self._bulk or slices_seconds > BULK.quota_seconds:
+                break
+        if scheduler.has_waiting:
+            turn.wake()
+
     def take_turn(self) -> bool:
-        """Take a turn with the sockets that are ready. Return False if there are none."""
+        """Take a turn with the sockets that are ready. Return False if there are none. What waits for a slice does so
+        until the caller has one taken."""
         ready = self._unread or self._epoll.poll(0, MAX_EVENTS)
         if not ready:
             return False
@@ -341,7 +358,7 @@ class Poller:
             at = self._serve(fd, mask, at, RECEIVE_BYTES)
         if is_contended:
             self._read_bulk(at)
-        turn.end()
+        turn.finish()
         return unread
 
     def _first_of(self, ready: list[tuple[int, int]], now: float) -> list[tuple[int, int]]:

@@ -4,8 +4,9 @@ A driver reads all ready sockets and handles their requests in order of arrival.
 for all of them: first it runs the `before_flush` hooks (the broker's store writes what the turn appended, which
 completes the sends), then it sends once per connection that has output.
 
-What a connection cannot handle in a turn waits, and the task in `run` continues with it in slices; between two of them
-the drivers and all other tasks run. The scheduler (scheduling/scheduler.py) decides what waits, and for how long.
+What a connection cannot handle in a turn waits for slices. The poller takes some of them between its turns, and the
+task in `run` the others, between which the drivers and all other tasks run. The scheduler (scheduling/scheduler.py)
+decides what waits, and for how long.
 
 Output produced outside of a turn (by an async processor or a timer) is batched in the same way: the first response
 wakes the task in `run`, which ends a turn of its own.
@@ -98,7 +99,7 @@ class Turn:
     def postpone(self, connection: HasOutput) -> None:
         """Call `connection.work` in slices, until it returns False."""
         self.scheduler.waits(connection)
-        self._wakeup.set()
+        self.wake()
 
     def may_handle_bulk(self) -> bool:
         """Return whether a bulk request is handled now; otherwise it waits (`postpone`)."""
@@ -142,6 +143,12 @@ class Turn:
         self._running = True
 
     def end(self) -> None:
+        """Finish the turn, and let `run` take a slice soon if anything waits for one. Raises what `finish` raises."""
+        self.finish()
+        if self.scheduler.has_waiting:
+            self._wakeup.set()
+
+    def finish(self) -> None:
         """Finish the turn. If a hook raises, raise its exception now and at every later call."""
         if self.failure is not None:
             raise self.failure
@@ -177,7 +184,7 @@ class Turn:
         cost more than the turn of a single request. What the caller has read before may be stale, as after an await."""
         for take_turn in self._drivers.copy():
             take_turn()
-        if self._dirty:
+        if self._dirty or self.scheduler.has_waiting:
             self.end()
 
     async def run(self) -> None:
@@ -202,5 +209,3 @@ class Turn:
             self.arrived = self.began
             if not scheduler.slice_may_continue(self.read_clock()):
                 break
-        if scheduler.has_waiting:
-            self._wakeup.set()

@@ -213,6 +213,11 @@ class Scheduler:
         """Return whether a slice is due."""
         return len(self._waiting) > 0
 
+    def is_slice_due(self, now: float) -> bool:
+        """Return whether a slice may begin although sockets are ready: the sends since the last one have earned it its
+        shortest time, or there are none."""
+        return now > self._sends_until or _SHARE * self._send_seconds >= _LEAST_SECONDS
+
     def waits(self, connection: HasWork) -> None:
         """Give a connection a place in the slices, behind the others."""
         self._waiting.append(connection)

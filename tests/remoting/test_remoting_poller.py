@@ -22,6 +22,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.poller import ACCEPT_BURST, MOST_PIECES, Poller
 from triomq.remoting.scheduling.policy import (
+    BULK,
     BULK_READ_SECONDS,
     CONTENDED_SECONDS,
     INTERACTIVE,
@@ -136,6 +137,77 @@ async def test_so_many_turns_run_in_a_row_and_then_the_other_tasks(nursery: trio
         serving.cancel_scope.cancel()
     trio.lowlevel.remove_instrument(steps)
     assert sorted(set(steps.counts))[:5] == [TURNS_IN_A_ROW * number for number in range(5)]
+
+
+@pytest.mark.parametrize(("slice_seconds", "in_a_row"), [(0.0, TURNS_IN_A_ROW), (1.1 * BULK.quota_seconds, 1)])
+async def test_what_waits_has_a_slice_behind_each_turn_until_slices_were_long(
+    nursery: trio.Nursery, slice_seconds: float, in_a_row: int
+) -> None:
+    """No pass of the loop is needed for a slice; but other tasks run when slices have had their time."""
+    now = [100.0]
+    bench = Bench(nursery, lambda: now[0])
+    _, peer = bench.connection()
+    sliced = 0
+
+    def answer() -> None:
+        nonlocal sliced
+        sliced += 1
+        now[0] += slice_seconds
+        peer.sendall(frame(b"next"))
+
+    bench.handler.then = lambda connection, _: connection.postpone(answer)
+    peer.sendall(frame(b"first"))
+    steps = StepsOf(lambda: sliced)
+    trio.lowlevel.add_instrument(steps)
+    async with trio.open_nursery() as serving:
+        serving.start_soon(steps.run, bench.poller.run)
+        await until(lambda: sliced >= 5 * in_a_row)
+        serving.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(steps)
+    assert sorted(set(steps.counts))[:5] == [in_a_row * number for number in range(5)]
+
+
+async def test_beside_sends_a_slice_has_to_be_earned_while_sockets_are_ready(nursery: trio.Nursery) -> None:
+    """Else a slice behind each short turn would have most of the loop."""
+    now = [100.0]
+    bench = Bench(nursery, lambda: now[0])
+    _, peer = bench.connection()
+
+    def sends(connection: Connection, _: RemotingCommand) -> None:
+        bench.turn.scheduler.send_came()
+        now[0] += BULK.least_seconds / BULK.share / 3.9
+        connection.postpone(lambda: None)
+        peer.sendall(frame(b"next"))
+
+    bench.handler.then = sends
+    peer.sendall(frame(b"first"))
+    steps = StepsOf(lambda: bench.handler.turns)  # slices are turns, too
+    trio.lowlevel.add_instrument(steps)
+    async with trio.open_nursery() as serving:
+        serving.start_soon(steps.run, bench.poller.run)
+        await until(lambda: bench.handler.turns >= 50)
+        serving.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(steps)
+    in_a_row = TURNS_IN_A_ROW + TURNS_IN_A_ROW // 4
+    assert sorted(set(steps.counts))[:5] == [in_a_row * number for number in range(5)]
+
+
+async def test_what_waits_when_other_tasks_run_has_its_slice_then(nursery: trio.Nursery) -> None:
+    """No socket has to become ready for it."""
+    bench = Bench(nursery)
+    _, peer = bench.connection()
+    sliced = 0
+
+    def again(connection: Connection) -> None:
+        nonlocal sliced
+        sliced += 1
+        if sliced < 5 * TURNS_IN_A_ROW:
+            connection.postpone(lambda: again(connection))
+
+    bench.handler.then = lambda connection, _: connection.postpone(lambda: again(connection))
+    peer.sendall(frame(b"first"))
+    nursery.start_soon(bench.turn.run)
+    await run_for(bench, lambda: sliced == 5 * TURNS_IN_A_ROW)
 
 
 async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(nursery: trio.Nursery) -> None:
