@@ -13,7 +13,6 @@ import trio
 
 from triomq.broker.figures.parts import Parts
 from triomq.broker.figures.snapshot import Snapshot
-from triomq.dledger.rules.actions import Role
 from triomq.monitoring.exposition import Family, Sample, Samples, counter, gauge, histogram, labels, one
 from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -244,6 +243,8 @@ class OwnFigures:
         made = serving.tables.group.made if serving.tables.group is not None else None
         if member is None or made is None:
             return
+        from triomq.dledger.rules.actions import Role  # a broker that is in no group imports nothing of groups
+
         roles = [(labels(role=role.value.lower()), int(role is member.role)) for role in Role]
         yield gauge("triomq_dledger_role", "1 for the role of this member of a group.", roles)
         yield gauge("triomq_dledger_leader_known", "1 if the member knows who leads.", one(int(bool(member.leader))))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from triomq.broker.assembly.serving import Serving
-from triomq.dledger.member.group_member import GroupMember
-from triomq.dledger.rules.actions import Role
 from triomq.monitoring.health import Check, FindOut
 from triomq.store.config import BrokerRole
+
+if TYPE_CHECKING:
+    from triomq.dledger.member.group_member import GroupMember
 
 _NOT_OF_THE_STORE = ("disk", "role")
 """Causes of refusals that have a check of their own, or are no fault."""
@@ -74,6 +77,8 @@ class Readiness:
         return Check("replication", follows, "follows the master" if follows else "not connected to the master")
 
     def _group(self, member: GroupMember | None) -> Check:
+        from triomq.dledger.rules.actions import Role  # a broker that is in no group imports nothing of groups
+
         if member is None or member.leader is None:
             return Check("replication", False, "no member of the group leads, as far as this one knows")
         if member.role is not Role.LEADER:
