@@ -48,10 +48,6 @@ class Client:
         )
         self.answer()
 
-    def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        print(line, file=self.process.stdin, flush=True)
-
     def answer(self) -> str:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -60,7 +56,8 @@ class Client:
         return line.strip()
 
     def ask(self, line: str) -> str:
-        self.tell(line)
+        assert self.process.stdin is not None
+        print(line, file=self.process.stdin, flush=True)
         return self.answer()
 
 
@@ -121,7 +118,7 @@ def main() -> None:
     class_path = subprocess.run([*given.peer, "cp"], check=True, capture_output=True, text=True).stdout.strip()
     found: dict[str, list[Figures]] = {}
     for _ in range(given.rounds):
-        for side in sides_of(given.project, given.peer, slave_idle=False):
+        for side in sides_of(given.project, given.peer):
             if given.only in (None, side.name):
                 figures = measure(side, class_path, given.seconds, given.backlog, given.directory)
                 print(f"{side.name}: {figures}", file=sys.stderr)

@@ -129,6 +129,17 @@ def ends_at_commits(lab: Lab) -> list[int]:
     return ends
 
 
+async def seen_beside(lab: Lab, seconds: float, count: Callable[[], int]) -> list[int]:
+    """Return what `count` was whenever a task ran that waits for messages of queue 0 of T, for some seconds."""
+    seen: list[int] = []
+    mark = lab.store.reading.queue_end("T", 0)
+    with trio.move_on_after(seconds):
+        while True:
+            await mark.wait_beyond(seen[-1] if seen else 0)
+            seen.append(count())
+    return seen
+
+
 async def test_others_run_between_the_batches_of_a_level(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -136,12 +147,7 @@ async def test_others_run_between_the_batches_of_a_level(
         for number in range(600):
             await lab.put("T", b"%d" % number, DELAY="1")
         ends = ends_at_commits(lab)
-        seen: list[int] = []
-        mark = lab.store.reading.queue_end("T", 0)
-        with trio.move_on_after(1.1):
-            while True:
-                await mark.wait_beyond(seen[-1] if seen else 0)
-                seen.append(lab.store.reading.max_offset("T", 0))
+        seen = await seen_beside(lab, 1.1, lambda: lab.store.reading.max_offset("T", 0))
         assert ends == [256, 512, 600]
         assert seen[0] < 600, "a task that the first batch woke runs before the last one"
         assert [int(message.body) for message in lab.messages("T")] == list(range(600))
@@ -175,12 +181,7 @@ async def test_clients_are_served_between_batches_and_other_tasks_run_behind_som
         for number in range(600):
             await lab.put("T", b"%d" % number, DELAY="1")
         ends = ends_at_commits(lab)
-        seen: list[int] = []
-        mark = lab.store.reading.queue_end("T", 0)
-        with trio.move_on_after(1.1):
-            while True:
-                await mark.wait_beyond(seen[-1] if seen else 0)
-                seen.append(ends[-1])
+        seen = await seen_beside(lab, 1.1, lambda: ends[-1])
         assert ends == [*range(32, 600, 32), 600]
         assert served == [end for end in ends if end % 256]
         assert seen[0] < 600, "a task that the first batch woke runs before the last one"

@@ -96,6 +96,32 @@ async def run_for(bench: Bench, condition: Callable[[], bool]) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def counts_between_passes(bench: Bench, count: Callable[[], int], condition: Callable[[], bool]) -> list[int]:
+    """Serve until the condition holds. Return what `count` was whenever the poller let other tasks run."""
+    steps = StepsOf(count)
+    trio.lowlevel.add_instrument(steps)
+    async with trio.open_nursery() as serving:
+        serving.start_soon(steps.run, bench.poller.run)
+        await until(condition)
+        serving.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(steps)
+    return steps.counts
+
+
+def ready_for_a_turn_and_a_half(nursery: trio.Nursery) -> Bench:
+    """Four clients have sent something, which takes so long that the time of a turn is over behind the third."""
+    now = [100.0]
+    bench = Bench(nursery, lambda: now[0])
+    for number in range(4):
+        bench.connection()[1].sendall(frame(b"%d" % number))
+
+    def takes_long(*_: object) -> None:
+        now[0] += 0.4 * INTERACTIVE.quota_seconds
+
+    bench.handler.then = takes_long
+    return bench
+
+
 async def test_sockets_that_are_ready_together_are_handled_in_one_turn(nursery: trio.Nursery) -> None:
     bench = Bench(nursery)
     peers = [bench.connection()[1] for _ in range(5)]
@@ -129,14 +155,9 @@ async def test_so_many_turns_run_in_a_row_and_then_the_other_tasks(nursery: trio
     _, peer = bench.connection()
     bench.handler.then = lambda *_: peer.sendall(frame(b"next"))
     peer.sendall(frame(b"first"))
-    steps = StepsOf(lambda: bench.handler.turns)
-    trio.lowlevel.add_instrument(steps)
-    async with trio.open_nursery() as serving:
-        serving.start_soon(steps.run, bench.poller.run)
-        await until(lambda: bench.handler.turns >= 5 * TURNS_IN_A_ROW)
-        serving.cancel_scope.cancel()
-    trio.lowlevel.remove_instrument(steps)
-    assert sorted(set(steps.counts))[:5] == [TURNS_IN_A_ROW * number for number in range(5)]
+    handler = bench.handler
+    counts = await counts_between_passes(bench, lambda: handler.turns, lambda: handler.turns >= 5 * TURNS_IN_A_ROW)
+    assert sorted(set(counts))[:5] == [TURNS_IN_A_ROW * number for number in range(5)]
 
 
 @pytest.mark.parametrize(("slice_seconds", "in_a_row"), [(0.0, TURNS_IN_A_ROW), (1.1 * BULK.quota_seconds, 1)])
@@ -157,14 +178,8 @@ async def test_what_waits_has_a_slice_behind_each_turn_until_slices_were_long(
 
     bench.handler.then = lambda connection, _: connection.postpone(answer)
     peer.sendall(frame(b"first"))
-    steps = StepsOf(lambda: sliced)
-    trio.lowlevel.add_instrument(steps)
-    async with trio.open_nursery() as serving:
-        serving.start_soon(steps.run, bench.poller.run)
-        await until(lambda: sliced >= 5 * in_a_row)
-        serving.cancel_scope.cancel()
-    trio.lowlevel.remove_instrument(steps)
-    assert sorted(set(steps.counts))[:5] == [in_a_row * number for number in range(5)]
+    counts = await counts_between_passes(bench, lambda: sliced, lambda: sliced >= 5 * in_a_row)
+    assert sorted(set(counts))[:5] == [in_a_row * number for number in range(5)]
 
 
 async def test_beside_sends_a_slice_has_to_be_earned_while_sockets_are_ready(nursery: trio.Nursery) -> None:
@@ -181,15 +196,10 @@ async def test_beside_sends_a_slice_has_to_be_earned_while_sockets_are_ready(nur
 
     bench.handler.then = sends
     peer.sendall(frame(b"first"))
-    steps = StepsOf(lambda: bench.handler.turns)  # slices are turns, too
-    trio.lowlevel.add_instrument(steps)
-    async with trio.open_nursery() as serving:
-        serving.start_soon(steps.run, bench.poller.run)
-        await until(lambda: bench.handler.turns >= 50)
-        serving.cancel_scope.cancel()
-    trio.lowlevel.remove_instrument(steps)
+    # slices are turns, too
+    counts = await counts_between_passes(bench, lambda: bench.handler.turns, lambda: bench.handler.turns >= 50)
     in_a_row = TURNS_IN_A_ROW + TURNS_IN_A_ROW // 4
-    assert sorted(set(steps.counts))[:5] == [in_a_row * number for number in range(5)]
+    assert sorted(set(counts))[:5] == [in_a_row * number for number in range(5)]
 
 
 async def test_what_waits_when_other_tasks_run_has_its_slice_then(nursery: trio.Nursery) -> None:
@@ -211,25 +221,11 @@ async def test_what_waits_when_other_tasks_run_has_its_slice_then(nursery: trio.
 
 
 async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(nursery: trio.Nursery) -> None:
-    now = [100.0]
-    bench = Bench(nursery, lambda: now[0])
-    for number in range(4):
-        bench.connection()[1].sendall(frame(b"%d" % number))
-
-    def takes_long(*_: object) -> None:
-        now[0] += 0.4 * INTERACTIVE.quota_seconds
-
-    bench.handler.then = takes_long
-    steps = StepsOf(lambda: len(bench.handler.handled))
-    trio.lowlevel.add_instrument(steps)
-    async with trio.open_nursery() as serving:
-        serving.start_soon(steps.run, bench.poller.run)
-        while len(bench.handler.handled) < 4:
-            await trio.lowlevel.checkpoint()
-        serving.cancel_scope.cancel()
-    trio.lowlevel.remove_instrument(steps)
+    bench = ready_for_a_turn_and_a_half(nursery)
+    handled = bench.handler.handled
+    counts = await counts_between_passes(bench, lambda: len(handled), lambda: len(handled) >= 4)
     assert [turn for turn, _ in bench.handler.handled] == [0, 0, 0, 1]
-    assert 3 in steps.counts, "the other tasks did not run between the turns"
+    assert 3 in counts, "the other tasks did not run between the turns"
 
 
 async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery) -> None:
@@ -268,15 +264,7 @@ async def test_a_task_that_computes_lets_clients_have_a_turn(nursery: trio.Nurse
 
 
 async def test_what_a_turn_leaves_unread_is_for_the_next_one_whoever_takes_it(nursery: trio.Nursery) -> None:
-    now = [100.0]
-    bench = Bench(nursery, lambda: now[0])
-    for number in range(4):
-        bench.connection()[1].sendall(frame(b"%d" % number))
-
-    def takes_long(*_: object) -> None:
-        now[0] += 0.4 * INTERACTIVE.quota_seconds
-
-    bench.handler.then = takes_long
+    bench = ready_for_a_turn_and_a_half(nursery)
     bench.turn.catch_up()
     assert len(bench.handler.handled) == 3
     await run_for(bench, lambda: len(bench.handler.handled) == 4)
