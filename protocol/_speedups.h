@@ -1,5 +1,5 @@
-/* Shared by the C extensions of protocol/ and store/: big endian numbers, argument checks, Java's string hash and the
-   constants of the stored record. Rules of this code: docs/internals/speedups.md. */
+/* Shared by the C extensions of protocol/ and store/: big endian numbers, argument checks, Java's string hash, the
+   CRC of a body and the constants of the stored record. Rules of this code: docs/internals/speedups.md. */
 
 #ifndef TRIOMQ_SPEEDUPS_H
 #define TRIOMQ_SPEEDUPS_H
@@ -142,6 +142,102 @@ static inline uint32_t java_hash(PyObject *text, uint32_t value)
     return value;
 }
 
+/* -- the CRC of a body: that of zlib, see record.body_crc ----------------------------------------------------------- */
+
+static uint32_t crc_tables[8][256];  /* filled once, when the module is created */
+
+static inline void fill_crc_tables(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t value = byte;
+        for (int bit = 0; bit < 8; bit++)
+            value = value >> 1 ^ (value & 1 ? 0xEDB88320u : 0);
+        crc_tables[0][byte] = value;
+    }
+    for (int table = 1; table < 8; table++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t value = crc_tables[table - 1][byte];
+            crc_tables[table][byte] = value >> 8 ^ crc_tables[0][value & 0xFF];
+        }
+}
+
+static inline uint32_t get32_little(const unsigned char *at)
+{
+    return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
+}
+
+/* Continue the CRC, which is inverted before the first byte and behind the last, eight bytes at a time. */
+static inline uint32_t crc_by_tables(const unsigned char *at, Py_ssize_t size, uint32_t value)
+{
+    for (; size >= 8; at += 8, size -= 8) {
+        uint32_t first = value ^ get32_little(at), second = get32_little(at + 4);
+        value = crc_tables[7][first & 0xFF] ^ crc_tables[6][first >> 8 & 0xFF] ^ crc_tables[5][first >> 16 & 0xFF]
+                ^ crc_tables[4][first >> 24] ^ crc_tables[3][second & 0xFF] ^ crc_tables[2][second >> 8 & 0xFF]
+                ^ crc_tables[1][second >> 16 & 0xFF] ^ crc_tables[0][second >> 24];
+    }
+    while (size-- > 0)
+        value = value >> 8 ^ crc_tables[0][(value ^ *at++) & 0xFF];
+    return value;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#define FOLD_LEAST_BYTES 64
+
+/* Fold `sum` with the constants and add the next 16 bytes. */
+__attribute__((target("pclmul"))) static inline __m128i fold(__m128i sum, __m128i constants, __m128i next)
+{
+    __m128i low = _mm_clmulepi64_si128(sum, constants, 0x00), high = _mm_clmulepi64_si128(sum, constants, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+
+static inline __m128i load(const unsigned char *at)
+{
+    return _mm_loadu_si128((const __m128i *)at);
+}
+
+/* As crc_by_tables, for a multiple of 16 bytes and at least 64 of them, by multiplication without carries (Gopal and
+   others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009; its constants). */
+__attribute__((target("pclmul"))) static uint32_t crc_by_folding(const unsigned char *at, Py_ssize_t size, uint32_t value)
+{
+    const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4), by_one = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+    const __m128i reduction = _mm_set_epi64x(0x01f7011641, 0x01db710641), half = _mm_set_epi32(0, -1, 0, -1);
+    __m128i sums[4] = {load(at), load(at + 16), load(at + 32), load(at + 48)};
+    sums[0] = _mm_xor_si128(sums[0], _mm_cvtsi32_si128((int)value));
+    for (at += 64, size -= 64; size >= 64; at += 64, size -= 64)
+        for (int i = 0; i < 4; i++)
+            sums[i] = fold(sums[i], by_four, load(at + 16 * i));
+    __m128i sum = sums[0];
+    for (int i = 1; i < 4; i++)
+        sum = fold(sum, by_one, sums[i]);
+    for (; size >= 16; at += 16, size -= 16)
+        sum = fold(sum, by_one, load(at));
+    /* 128 bits to 64, to 32 and the remainder (Barrett) */
+    sum = _mm_xor_si128(_mm_srli_si128(sum, 8), _mm_clmulepi64_si128(sum, by_one, 0x10));
+    __m128i upper = _mm_srli_si128(sum, 4);
+    sum = _mm_clmulepi64_si128(_mm_and_si128(sum, half), _mm_set_epi64x(0, 0x0163cd6124), 0x00);
+    sum = _mm_xor_si128(sum, upper);
+    __m128i part = _mm_clmulepi64_si128(_mm_and_si128(sum, half), reduction, 0x10);
+    part = _mm_clmulepi64_si128(_mm_and_si128(part, half), reduction, 0x00);
+    return (uint32_t)_mm_cvtsi128_si32(_mm_srli_si128(_mm_xor_si128(sum, part), 4));
+}
+#endif
+
+static inline uint32_t body_crc(const unsigned char *at, Py_ssize_t size)
+{
+    uint32_t value = 0xFFFFFFFFu;
+#ifdef FOLD_LEAST_BYTES
+    if (size >= FOLD_LEAST_BYTES && __builtin_cpu_supports("pclmul")) {
+        Py_ssize_t folded = size & ~(Py_ssize_t)15;
+        value = crc_by_folding(at, folded, value);
+        at += folded;
+        size -= folded;
+    }
+#endif
+    return ~crc_by_tables(at, size, value) & 0x7FFFFFFF;
+}
+
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, name##_doc}
 
 typedef struct {
@@ -154,9 +250,10 @@ typedef struct {
 #define SOURCE_CRC 0
 #endif
 
-/* Create the module and export `constants`, which end with a NULL name. */
+/* Create the module, fill its tables and export `constants`, which end with a NULL name. */
 static inline PyObject *create_module(struct PyModuleDef *definition, const Constant *constants)
 {
+    fill_crc_tables();
     PyObject *structs = PyImport_ImportModule("struct");
     if (structs == NULL)
         return NULL;

@@ -168,6 +168,7 @@ static PyObject *add_queue_entry(PyObject *module, PyObject *const *arguments, P
 /* -- the log: see scanned_record.py -------------------------------------------------------------------------------- */
 
 #define HEAD_BYTES 88
+#define RECORD_OFFSET_AT 28
 
 PyDoc_STRVAR(scan_record_doc,
 "scan_record($module, data, at, end, /)\n--\n\n"
@@ -227,30 +228,6 @@ static int has_code(const unsigned char *codes, Py_ssize_t count, int32_t code)
             high = middle;
     }
     return 0;
-}
-
-PyDoc_STRVAR(pass_entries_doc, "pass_entries($module, entries, at, max_size, low, codes, /)\n--\n\n-> int");
-
-static PyObject *pass_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
-{
-    int64_t at, max_size, low;
-    if (!count_is(count, 5, "pass_entries") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
-        || !read_number(arguments[2], 64, &max_size) || !read_number(arguments[3], 64, &low)
-        || !is_bytes(arguments[4]))
-        return NULL;
-    const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
-    const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[4]);
-    int64_t end = PyBytes_GET_SIZE(arguments[0]);
-    Py_ssize_t code_count = PyBytes_GET_SIZE(arguments[4]) / 4;
-    if (at < 0) {
-        PyErr_SetString(struct_error, "there is no entry at a negative position");
-        return NULL;
-    }
-    while (at <= end - ENTRY_BYTES && (int32_t)get32(entries + at + 8) <= max_size
-           && (int64_t)get64(entries + at) >= low
-           && !has_code(codes, code_count, (int32_t)get32(entries + at + 16)))
-        at += ENTRY_BYTES;
-    return PyLong_FromLongLong(at);
 }
 
 #define MAX_NAMES 16
@@ -511,10 +488,12 @@ static inline void prefetch(const unsigned char *record, int64_t size)
 
 #define PREFETCHED_ENTRIES 4
 
-/* The part of the mapped log that may be read, from the log offset `start` on. */
+/* The part of the mapped log that may be read, from the log offset `start` on. Records before `checked_before` were on the
+   disk when the process started, and are checked; they must be of this queue. */
 typedef struct {
     const unsigned char *at;
-    int64_t start, low, high;
+    int64_t start, low, high, checked_before, queue_id;
+    Bytes topic;
 } Log;
 
 /* The bytes of the record to which an entry points, NULL if they may not be read. */
@@ -526,17 +505,34 @@ static inline const unsigned char *record_of(const Log *log, const unsigned char
     return log->at + (offset - log->start);
 }
 
+/* Whether `size` bytes are one whole record with IPv4 hosts and a valid body CRC, at its own offset, and of the queue. */
+static int is_sound(const Log *log, const unsigned char *record, int64_t size, int64_t offset)
+{
+    Bytes stored;
+    if (!properties_of(record, size, &stored) || get32(record + 36) & (BORN_HOST_V6 | STORE_HOST_V6))
+        return 0;
+    Py_ssize_t body_length = (Py_ssize_t)get32(record + HEAD_BYTES - 4);
+    const unsigned char *topic = record + HEAD_BYTES + body_length + 1;
+    return (int32_t)get32(record + 12) == log->queue_id && (int64_t)get64(record + RECORD_OFFSET_AT) == offset
+           && topic[-1] == log->topic.size && memcmp(topic, log->topic.at, topic[-1]) == 0
+           && get32(record + 8) == body_crc(record + HEAD_BYTES, body_length);
+}
+
 /* Whether an entry's record matches: TRUE_VALUE, or FALSE_VALUE, UNKNOWN_VALUE; else Python decides. */
 static int matches(
     const Log *log, const unsigned char *entry, const unsigned char *codes, Py_ssize_t code_count,
     const Conditions *conditions)
 {
-    if (code_count > 0)
-        return has_code(codes, code_count, (int32_t)get32(entry + 16)) ? TRUE_VALUE : FALSE_VALUE;
-    if (conditions == NULL)
+    const unsigned char *record = record_of(log, entry);
+    int64_t offset = (int64_t)get64(entry), size = (int32_t)get32(entry + 8);
+    if (code_count > 0 && !has_code(codes, code_count, (int32_t)get32(entry + 16)))
+        return FALSE_VALUE;
+    if (offset < log->checked_before && !is_sound(log, record, size, offset))
+        return UNSURE;
+    if (code_count > 0 || conditions == NULL)
         return TRUE_VALUE;
     Bytes stored, found[MAX_NAMES];
-    if (!properties_of(record_of(log, entry), (int32_t)get32(entry + 8), &stored))
+    if (!properties_of(record, size, &stored))
         return UNSURE;
     find_properties(conditions, stored, found);
     return evaluate(conditions, found);
@@ -556,7 +552,8 @@ static PyObject *joined(const Bytes *runs, Py_ssize_t count)
 }
 
 PyDoc_STRVAR(take_records_doc,
-"take_records($module, entries, at, count, first_room, room, most, log, start, low, high, codes, conditions, /)\n--\n\n"
+"take_records($module, entries, at, count, first_room, room, most, log, start, low, high, checked_before, queue_id, topic,\n"
+"codes, conditions, /)\n--\n\n"
 "-> (position, number of records, records)");
 
 static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -565,21 +562,24 @@ static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_s
     Log log;
     Conditions conditions;
     Py_buffer mapped;
-    if (!count_is(count, 12, "take_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
+    if (!count_is(count, 15, "take_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
         || !read_number(arguments[2], 64, &left) || !read_number(arguments[3], 64, &longest)
         || !read_number(arguments[4], 64, &room) || !read_number(arguments[5], 64, &most)
         || !read_number(arguments[7], 64, &log.start) || !read_number(arguments[8], 64, &log.low)
-        || !read_number(arguments[9], 64, &log.high) || !is_bytes(arguments[10]) || !is_bytes(arguments[11]))
+        || !read_number(arguments[9], 64, &log.high) || !read_number(arguments[10], 64, &log.checked_before)
+        || !read_number(arguments[11], 64, &log.queue_id) || !is_bytes(arguments[12]) || !is_bytes(arguments[13])
+        || !is_bytes(arguments[14]))
         return NULL;
-    int has_conditions = PyBytes_GET_SIZE(arguments[11]) > 0;
-    if (at < 0 || log.start < 0 || (has_conditions && !read_conditions(arguments[11], &conditions))) {
+    log.topic = (Bytes){(const unsigned char *)PyBytes_AS_STRING(arguments[12]), PyBytes_GET_SIZE(arguments[12])};
+    int has_conditions = PyBytes_GET_SIZE(arguments[14]) > 0;
+    if (at < 0 || log.start < 0 || (has_conditions && !read_conditions(arguments[14], &conditions))) {
         PyErr_SetString(PyExc_ValueError, "position, start or conditions are malformed");
         return NULL;
     }
     const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
-    const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[10]);
+    const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[13]);
     int64_t end = PyBytes_GET_SIZE(arguments[0]), entry_count = end / ENTRY_BYTES;
-    Py_ssize_t code_count = PyBytes_GET_SIZE(arguments[10]) / 4, run_count = 0, taken = 0;
+    Py_ssize_t code_count = PyBytes_GET_SIZE(arguments[13]) / 4, run_count = 0, taken = 0;
     Bytes *runs = PyMem_New(Bytes, left < 1 ? 1 : left < entry_count ? left : entry_count + 1);
     if (runs == NULL)
         return PyErr_NoMemory();
@@ -630,7 +630,6 @@ static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_s
 #define LEDGER_BLANK_BYTES 8
 #define LONGEST_LEDGER_ENTRY_BYTES 4194304
 #define LEDGER_MAGIC 1
-#define RECORD_OFFSET_AT 28
 
 /* Write header and unit of the entry at `pos` whose body is the record of `size` bytes. */
 static void write_ledger_entry(
@@ -703,7 +702,6 @@ static PyMethodDef functions[] = {
     FUNCTION(write_keys),
     FUNCTION(add_queue_entry),
     FUNCTION(scan_record),
-    FUNCTION(pass_entries),
     FUNCTION(take_records),
     FUNCTION(entries_of),
     {NULL, NULL, 0, NULL},

@@ -40,7 +40,6 @@ def add_queue_entry(buffer: bytearray, physical_offset: int, size_bytes: int, ta
 def scan_record(
     data: bytes, at: int, end: int, /
 ) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None: ...
-def pass_entries(entries: bytes, at: int, max_size: int, low: int, codes: bytes, /) -> int: ...
 def take_records(
     entries: bytes,
     at: int,
@@ -52,6 +51,9 @@ def take_records(
     start: int,
     low: int,
     high: int,
+    checked_before: int,
+    queue_id: int,
+    topic: bytes,
     codes: bytes,
     conditions: bytes,
     /,

@@ -2,28 +2,25 @@
 
 Records that this process wrote are returned without a check. Records that were on the disk when it started may have
 been damaged there, and recovery reads only the newest of them. Such records are checked on every read, and one that is
-not a valid record of the requested queue is skipped, never returned. Without a filter those of a pull are taken
-together, too, and then checked where they lie in the copy.
+not a valid record of the requested queue is skipped, never returned.
 
 The fast path `take_records` takes the records of many entries at once: all of them, those with a tags code, or those
-whose stored properties satisfy an SQL92 expression, which it reads where they lie in the mapped log. It stops at
-everything unusual, and this module then decides. Where it may not look, with a filter at records that were on the disk
-before, and in a pure build, `pass_entries` passes over what has no wanted tags code.
+whose stored properties satisfy an SQL92 expression, which it reads where they lie in the mapped log. It checks those
+that need it, stops at everything unusual, and this module then decides. In a pure build `_pass_entries` passes over
+what has no wanted tags code.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import structlog
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
-from triomq.protocol.speedups import accelerated, fast_path
+from triomq.protocol.speedups import fast_path
 from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents
-from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.scanned_record import HEAD_BYTES, scan_record
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
@@ -33,20 +30,17 @@ log = structlog.get_logger("triomq.store.read")
 
 # The characters of filter expressions that one pull evaluates, each once for each record: some 50 ms.
 _MAX_SCAN_COST: Final = 500_000
-# The longest size of a record, which is below that of a filler; less than any size; below and above all log offsets.
+# The longest size of a record, which is below that of a filler; less than any size; below all log offsets.
 _ANYTHING: Final = FILLER_SIZE_BYTES - 1
 _NOTHING: Final = -(1 << 31) - 1
 _EVERYWHERE: Final = -(1 << 63)
-_NOWHERE: Final = (1 << 62) - 1
 _entry_at: Final = ENTRY.unpack_from
 
 
-def pass_entries_reference(entries: bytes, at: int, max_size: int, low: int, codes: bytes) -> int:
+def _pass_entries(entries: bytes, at: int, max_size: int, low: int, codes: bytes) -> int:
     """Return the position of the first entry from position `at` on that is longer than `max_size`, points before the
     log offset `low`, or has a tags code whose low 32 bits are among `codes` (int32, big endian, ascending); the end if
     there is none."""
-    if at < 0:
-        raise struct.error("there is no entry at a negative position")
     wanted = {codes[begin : begin + 4] for begin in range(0, len(codes) - 3, 4)}
     while at <= len(entries) - ENTRY_BYTES:
         physical_offset, size, _ = _entry_at(entries, at)
@@ -56,7 +50,6 @@ def pass_entries_reference(entries: bytes, at: int, max_size: int, low: int, cod
     return at
 
 
-_pass_entries: Final = accelerated(pass_entries_reference)
 _take_records: Final = fast_path("take_records", __name__.rpartition(".")[0])
 
 
@@ -92,36 +85,6 @@ class Limits:
         return max(min(most, max_count), 1) - count, min(room - size_bytes, _ANYTHING)
 
 
-class Taken:
-    """The records that were taken last, the first `count` of `entries` without a filter, for the next group that reads
-    the same: one commit wakes all groups that wait for a queue. `most` and `room` were the limits."""
-
-    __slots__ = ("count", "cuts", "entries", "file", "most", "queue", "records", "room")
-
-    def __init__(
-        self, queue: ConsumeQueue, entries: bytes, file: MappedFile, most: int, room: int, count: int, records: bytes
-    ) -> None:
-        self.queue = queue
-        self.cuts = queue.cuts
-        self.entries = entries
-        self.file = file
-        self.most = most
-        self.room = room
-        self.count = count
-        self.records = records
-
-    def is_of(self, queue: ConsumeQueue, entries: bytes, file: MappedFile, most: int, room: int) -> bool:
-        """Return whether these entries of the queue have these records still, and all of them are wanted."""
-        return (
-            self.queue is queue
-            and self.cuts == queue.cuts
-            and self.file is file
-            and self.most == most
-            and self.room == room
-            and self.entries == entries
-        )
-
-
 class Collecting:
     """`written_from` is the log offset from which on this process wrote all records. `damaged_count` is how often an
     entry of a queue led to no valid record, the same one several times in a row counting once."""
@@ -132,6 +95,7 @@ class Collecting:
         "_recent_bytes",
         "_settings",
         "_taken",
+        "_taken_by",
         "_unsound_at",
         "damaged_count",
         "written_from",
@@ -145,7 +109,10 @@ class Collecting:
         memory_bytes = contents.files.physical_memory_bytes()
         self._recent_bytes = memory_bytes * settings.now.access_message_in_memory_max_ratio_percent // 100
         self.written_from = 0
-        self._taken: Taken | None = None
+        # The records that were taken last from the beginning of some entries without a filter, how many, and by which
+        # entries and limits, for the next group that reads the same: one commit wakes all groups that wait for a queue.
+        self._taken_by: tuple[object, ...] = ()
+        self._taken = (0, b"")
         self._unsound_at = -1
         self.damaged_count = 0
 
@@ -164,12 +131,13 @@ class Collecting:
         looked_at = log_end
         gone_before = at = cost = 0
         end = len(entries)
-        take_from = _NOWHERE  # a single record costs less by itself
-        if message_filter is not None or (max_count > 1 and end > ENTRY_BYTES):
-            take_from = self._take_from(queue, message_filter)
+        if message_filter is not None:
+            may_take = queue.ext is None and _may_take(message_filter)
+        else:  # a single record costs less by itself
+            may_take = max_count > 1 and end > ENTRY_BYTES and _take_records is not None
         while at < end:
             physical_offset, size, tags_code = _entry_at(entries, at)
-            if physical_offset >= take_from and physical_offset >= gone_before:
+            if may_take and physical_offset >= gone_before:
                 reached = self._take(result, entries, at, max_count, gone_before, cost, message_filter, queue)
                 if reached > at:
                     if message_filter is not None:
@@ -208,16 +176,6 @@ class Collecting:
                     break  # the client pulls again behind what was scanned
         self._finish(result, at // ENTRY_BYTES, log_end - looked_at)
 
-    def _take_from(self, queue: ConsumeQueue, message_filter: MessageFilter | None) -> int:
-        """Return the log offset from which on `_take` can take or pass over anything."""
-        if message_filter is not None and (queue.ext is not None or not _is_known(message_filter)):
-            return _NOWHERE
-        if message_filter is not None and message_filter.tag_codes:
-            return 0
-        if _take_records is None:
-            return _NOWHERE
-        return 0 if message_filter is None else self.written_from
-
     def _take(
         self,
         result: GetResult,
@@ -238,64 +196,46 @@ class Collecting:
         low = log_end - self._recent_bytes if is_recent else _EVERYWHERE
         count, room = self._known_limits.certain_room(taken, result.size_bytes, max_count, is_recent)
         first_room = room if taken else _ANYTHING
-        codes = conditions = b""
-        most = len(entries)
+        codes, conditions, most = b"", b"", len(entries)
         if message_filter is not None:
             codes, conditions = message_filter.tag_codes, message_filter.conditions
             most = (_MAX_SCAN_COST - cost) // max(1, message_filter.cost)
         if count <= 0:
             return at
-        is_checked = first < self.written_from
-        if _take_records is None or (is_checked and message_filter is not None):
-            return _pass_entries(entries, at, first_room, low, codes) if codes else at
+        if _take_records is None:
+            return _pass_entries(entries, at, first_room, low, codes)
         file = self._log.sequence.find(first)
         if file is None:
             return at
-        is_shared = message_filter is None and not at and not taken and not is_checked
-        known = self._taken
-        if is_shared and known is not None and known.is_of(queue, entries, file, count, room):
-            result.add(known.count, known.records)
-            return known.count * ENTRY_BYTES
-        wanted = count
-        low = max(low, gone_before) if is_checked else max(low, self.written_from, gone_before)
-        high = min(log_end, file.end)
+        by: tuple[object, ...] = ()
+        if message_filter is None and not at and not taken:
+            by = (queue, queue.cuts, entries, file, count, room)
+            if by == self._taken_by:
+                result.add(*self._taken)
+                return self._taken[0] * ENTRY_BYTES
         reached: int
-        records: bytes
         reached, count, records = _take_records(
-            entries, at, count, first_room, room, most, file.map(), file.start, low, high, codes, conditions
+            entries,
+            at,
+            count,
+            first_room,
+            room,
+            most,
+            file.map(),
+            file.start,
+            max(low, gone_before),
+            min(log_end, file.end),
+            self.written_from,
+            queue.queue_id,
+            queue.topic_bytes,
+            codes,
+            conditions,
         )
-        if is_checked:
-            count, size = self._sound_part(records, entries, at, count, queue)
-            reached = at + count * ENTRY_BYTES
-            records = records[:size]
         if count:
             result.add(count, records)
-            if is_shared:
-                self._taken = Taken(queue, entries, file, wanted, room, count, records)
+            if by:
+                self._taken_by, self._taken = by, (count, records)
         return reached
-
-    def _sound_part(self, records: bytes, entries: bytes, at: int, count: int, queue: ConsumeQueue) -> tuple[int, int]:
-        """Return how many of the `count` records to which the entries from `at` on lead are sound, up to the first that
-        is not, and their size. About that one `collect` decides."""
-        queue_id, topic = queue.queue_id, queue.topic_bytes
-        begin = 0
-        with memoryview(records) as view:
-            for sound in range(count):
-                physical_offset, size, _ = _entry_at(entries, at + sound * ENTRY_BYTES)
-                end = begin + size
-                if physical_offset < self.written_from:
-                    found = scan_record(records, begin, end)
-                    if (
-                        found is None
-                        or found[0] != size
-                        or found[4] != physical_offset
-                        or found[2] != queue_id
-                        or found[8] != topic
-                        or record.body_crc(view[begin + HEAD_BYTES : begin + HEAD_BYTES + found[7]]) != found[1]
-                    ):
-                        return sound, begin
-                begin = end
-        return count, begin
 
     def _limits(self) -> Limits:
         """Return the limits by the settings as they are now; a change at run time replaces the settings record."""
@@ -369,9 +309,9 @@ class Collecting:
             )
 
 
-def _is_known(message_filter: MessageFilter) -> bool:
-    """Return whether the filter can decide about many entries at once."""
-    return bool(message_filter.tag_codes or message_filter.conditions)
+def _may_take(message_filter: MessageFilter) -> bool:
+    """Return whether many entries without ext units can be decided about at once."""
+    return bool(message_filter.tag_codes or (message_filter.conditions and _take_records is not None))
 
 
 def _matches_entry(message_filter: MessageFilter, queue: ConsumeQueue, tags_code: int) -> bool:

@@ -124,7 +124,7 @@ _kept_tag_filter = lru_cache(maxsize=256)(TagFilter)  # at most 10 MiB
 
 
 def pack_tag_codes(codes: frozenset[int]) -> bytes:
-    """Return the codes that an entry can have as `pass_entries` of store/ takes them: int32, big endian, ascending.
+    """Return the codes that an entry can have as `take_records` of store/ takes them: int32, big endian, ascending.
     A pull may have to sort them, so there is a limit, above which b"" is returned."""
     if len(codes) > MAX_SORTED_CODES:
         return b""

@@ -23,6 +23,9 @@ from triomq.broker.tables.filters import ConsumerFilter
 from triomq.protocol import sys_flag
 from triomq.protocol.java import string_hash
 from triomq.protocol.properties import encode, parse_bytes
+from triomq.protocol.record import body_crc
+from triomq.store import collecting
+from triomq.store.log.scanned_record import HEAD_BYTES, scan_record_reference
 from triomq.store.queues.consume_queue import ENTRY, FILLER
 from triomq.store.results import ExtUnit, GetResult, MessageFilter
 
@@ -38,10 +41,31 @@ def filter_of(expression: str) -> ConsumerFilter:
     return ConsumerFilter("T", "G", expression, 0, 0, None)
 
 
-def taken(c: ModuleType, conditions: bytes, record: bytes) -> tuple[int, list[bytes]]:
-    position, count, records = c.take_records(
-        ENTRY.pack(0, len(record), 0), 0, 1, LONG, LONG, 1, record, 0, 0, len(record), b"", conditions
+def take(
+    c: ModuleType,
+    entries: bytes,
+    log: bytes,
+    *,
+    at: int = 0,
+    count: int = 9,
+    first_room: int = LONG,
+    room: int = LONG,
+    most: int = 9,
+    start: int = 0,
+    low: int = 0,
+    high: int = 1 << 40,
+    checked: tuple[int, int, bytes] = (0, 0, b""),
+    codes: bytes = b"",
+    conditions: bytes = b"",
+) -> Any:
+    """Call `take_records`. `checked`: before which log offset records are checked, and of which queue they must be."""
+    return c.take_records(
+        entries, at, count, first_room, room, most, log, start, low, high, *checked, codes, conditions
     )
+
+
+def taken(c: ModuleType, conditions: bytes, record: bytes) -> tuple[int, list[bytes]]:
+    position, count, records = take(c, ENTRY.pack(0, len(record), 0), record, count=1, conditions=conditions)
     assert count == bool(records)
     return position, [records] if count else []
 
@@ -228,8 +252,19 @@ def test_what_is_unusual_ends_the_taking(c: ModuleType, text: str, codes: list[i
     def reached(
         low: int = 0, high: int = 1 << 40, most: int = 9, longest: int = LONG, data: bytes = entries, at: int = 0
     ) -> int:
-        found = c.take_records(data, at, 9, longest, LONG, most, log, 100, low, high, wanted, conditions)
-        position, count, records = found
+        position, count, records = take(
+            c,
+            data,
+            log,
+            at=at,
+            first_room=longest,
+            most=most,
+            start=100,
+            low=low,
+            high=high,
+            codes=wanted,
+            conditions=conditions,
+        )
         assert count == ((position - at) // 20 if is_taken else 0)
         assert records == record * count
         return int(position)
@@ -260,7 +295,7 @@ def test_records_are_taken_as_long_as_they_fit(c: ModuleType, codes: bytes) -> N
     entries = b"".join([ENTRY.pack(at, size, 7) for at, size in ((0, 3), (3, 2), (5, 1), (6, 2))])
 
     def taken(count: int, first_room: int, room: int) -> Any:
-        return c.take_records(entries, 0, count, first_room, room, 9, log, 0, 0, 8, codes, b"")
+        return take(c, entries, log, count=count, first_room=first_room, room=room, codes=codes)
 
     assert taken(9, LONG, 8) == (80, 4, b"abcdefgh")
     assert taken(2, LONG, 8) == (40, 2, b"abcde")
@@ -270,13 +305,70 @@ def test_records_are_taken_as_long_as_they_fit(c: ModuleType, codes: bytes) -> N
     assert taken(9, LONG, 2) == (20, 1, b"abc")
     assert taken(9, 2, 8) == (0, 0, b"")
     other = ENTRY.pack(0, 3, 7) + ENTRY.pack(3, 3, 8)
-    position, _, _ = c.take_records(other, 0, 9, LONG, 5, 9, log, 0, 0, 8, struct.pack(">i", 7), b"")
+    position, _, _ = take(c, other, log, room=5, codes=struct.pack(">i", 7))
     assert position == 20
 
 
 def test_records_that_lie_apart_are_joined(c: ModuleType) -> None:
     entries = b"".join([ENTRY.pack(at, size, 7) for at, size in ((0, 1), (1, 2), (5, 2), (4, 1), (7, 1), (0, 1))])
-    assert c.take_records(entries, 0, 9, LONG, 8, 9, b"abcdefgh", 0, 0, 8, b"", b"") == (120, 6, b"abcfgeha")
+    assert take(c, entries, b"abcdefgh", room=8) == (120, 6, b"abcfgeha")
+
+
+def is_sound(data: bytes, physical_offset: int, queue_id: int, topic: bytes) -> bool:
+    found = scan_record_reference(data, 0, len(data))
+    if found is None:
+        return False
+    size, crc, own_queue_id, _, own_offset, _, _, body_length, own_topic, _ = found
+    is_own = (own_queue_id, own_offset, own_topic) == (queue_id, physical_offset, topic)
+    return is_own and size == len(data) and body_crc(data[HEAD_BYTES : HEAD_BYTES + body_length]) == crc
+
+
+@given(
+    st.binary(max_size=90),
+    st.sampled_from([0, sys_flag.TRANSACTION_PREPARED, sys_flag.BORN_HOST_V6]),
+    st.tuples(st.integers(0, 300), st.integers(0, 255)) | st.none(),
+    st.tuples(st.sampled_from([50, 51]), st.sampled_from([-3, 3]), st.sampled_from([b"topic", b"topi", b"other", b""])),
+)
+@example(b"body", 0, None, (50, 3, b"topic"))
+@example(b"", 0, None, (50, 3, b"topic"))
+@example(b"body", 0, (8, 0xFF), (50, 3, b"topic"))
+@example(b"body", 0, (36, 0x20), (50, 3, b"topic"))
+def test_records_of_before_are_taken_if_they_are_sound(
+    c: ModuleType, body: bytes, flags: int, change: tuple[int, int] | None, own: tuple[int, int, bytes]
+) -> None:
+    """Whole ones of this queue, at their own place, with the right CRC, also where a filter would match; others are
+    left to Python. What this process wrote is not checked."""
+    host = bytes(20 if flags & sys_flag.BORN_HOST_V6 else 8)
+    offset, queue_id, topic = own
+    fields = {"queue_id": queue_id, "physical_offset": offset, "sys_flag": flags, "born_host": host}
+    record = encoded(topic, body, b"a\x013", **fields)
+    if change is not None:
+        record[change[0] % len(record)] = change[1]
+    data = bytes(record)
+    expected = (20, 1, data) if is_sound(data, 50, 3, b"topic") else (0, 0, b"")
+    entries = ENTRY.pack(50, len(data), 7)
+    of_queue = (3, b"topic")
+    for codes in (b"", struct.pack(">i", 7)):
+        assert take(c, entries, data, start=50, checked=(51, *of_queue), codes=codes) == expected
+        assert take(c, entries, data, start=50, checked=(50, *of_queue), codes=codes) == (20, 1, data)
+    conditions = encode_conditions(compile_expression("TRUE OR a = 3"))
+    found = take(c, entries, data, start=50, checked=(51, *of_queue), conditions=conditions)
+    assert found == expected or (change is not None and found == (0, 0, b"")), "a changed property is left to the tree"
+    passed = take(c, entries, data, start=50, checked=(51, *of_queue), codes=struct.pack(">i", 8))
+    assert passed == (20, 0, b""), "what has another code is not looked at"
+
+
+def test_what_is_sound_before_a_damaged_record_is_taken(c: ModuleType) -> None:
+    log = bytearray()
+    entries = b""
+    for number in range(3):
+        begin = len(log)
+        encoded(b"t", b"%d" % number, physical_offset=begin, tail=log)
+        entries += ENTRY.pack(begin, len(log) - begin, 0)
+    size = len(log) // 3
+    log[-4] ^= 1
+    assert take(c, entries, bytes(log), checked=(1 << 40, 0, b"t")) == (40, 2, log[: 2 * size])
+    assert take(c, entries, bytes(log), checked=(2 * size, 0, b"t")) == (60, 3, log)
 
 
 @given(st.integers(0, 120), st.integers(0, 255))
@@ -406,6 +498,15 @@ async def test_a_pull_passes_entries_without_a_message_however_few_it_asks_for(t
             ]
     assert store.reading.get_messages("T", 0, 1, 2).message_count == 2
     await store.close()
+
+
+def test_entries_are_passed_by_tags_code_and_size() -> None:
+    """Where there is no `take_records`."""
+    data = b"".join([ENTRY.pack(1, size, code) for size, code in ((5, 7), (9, 7), (5, -2), (5, 7))])
+    wanted = struct.pack(">i", -2)
+    assert [collecting._pass_entries(data, at, 8, 1, wanted) for at in (0, 20, 40, 60)] == [20, 20, 40, 80]
+    assert collecting._pass_entries(data, 0, 9, 2, wanted) == 0
+    assert collecting._pass_entries(data, 0, 9, 1, wanted) == 40
 
 
 def test_tag_codes_are_sorted_and_limited() -> None:

@@ -19,7 +19,6 @@ from triomq.dledger.ledger import entry_format, runs
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC
 from triomq.protocol import record, speedups, sys_flag
 from triomq.protocol.java import string_hash
-from triomq.store import collecting
 from triomq.store.log import scanned_record
 from triomq.store.queues import consume_queue, index_file
 
@@ -108,7 +107,7 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
     references = [
         *(index_file.key_hash_reference, index_file.write_keys_reference),
         *(consume_queue.add_queue_entry_reference, scanned_record.scan_record_reference),
-        *(collecting.pass_entries_reference, runs.entries_of_reference),
+        runs.entries_of_reference,
     ]
     in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
     in_c = speedups_contract.functions_of(c)
@@ -118,7 +117,7 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
 
 @pytest.mark.parametrize(
     "reference",
-    [index_file.key_hash_reference, scanned_record.scan_record_reference, collecting.pass_entries_reference],
+    [index_file.key_hash_reference, scanned_record.scan_record_reference],
 )
 def test_a_built_extension_runs_instead_of_the_definitions(
     c: ModuleType, reference: Any, monkeypatch: pytest.MonkeyPatch
@@ -245,43 +244,6 @@ def test_a_record_is_scanned(c: ModuleType) -> None:
     for wrong in ((), (bytearray(data), 0, 1), (data, "0", 1), (data, 0, 1, 2)):
         with pytest.raises(TypeError):
             c.scan_record(*wrong)
-
-
-small_codes = st.integers(-3, 3) | st.sampled_from([-(2**31), 2**31 - 1])
-some_entries = st.lists(
-    st.tuples(
-        st.integers(0, 9), st.sampled_from([-1, 0, 5, 9, 0x7FFFFFFF]), small_codes | st.integers(-(2**63), 2**63 - 1)
-    )
-)
-
-
-@given(
-    some_entries,
-    st.integers(0, 90),
-    st.sampled_from([-(2**31) - 1, 0, 5, 0x7FFFFFFE]),
-    st.sampled_from([-(2**63), 4]),
-    st.sets(small_codes),
-    st.binary(max_size=3),
-)
-@example([(1, 5, 2), (2, 5, (7 << 32) + 1)], 0, 0x7FFFFFFE, 0, {1}, b"")
-@example([(1, 5, 2), (2, 0x7FFFFFFF, 2)], 0, 0x7FFFFFFE, 0, {1}, b"")
-def test_pass_entries(
-    c: ModuleType, entries: list[tuple[int, int, int]], at: int, max_size: int, low: int, codes: set[int], rest: bytes
-) -> None:
-    data = b"".join([consume_queue.ENTRY.pack(*entry) for entry in entries]) + rest
-    packed = struct.pack(f">{len(codes)}i", *sorted(codes))
-    expected = collecting.pass_entries_reference(data, at, max_size, low, packed)
-    assert c.pass_entries(data, at, max_size, low, packed) == expected
-
-
-def test_entries_are_passed_by_tags_code_and_size(c: ModuleType) -> None:
-    data = b"".join([consume_queue.ENTRY.pack(1, size, code) for size, code in ((5, 7), (9, 7), (5, -2), (5, 7))])
-    for function in (c.pass_entries, collecting.pass_entries_reference):
-        assert [function(data, at, 8, 1, struct.pack(">i", -2)) for at in (0, 20, 40, 60)] == [20, 20, 40, 80]
-        assert function(data, 0, 9, 2, struct.pack(">i", -2)) == 0
-        assert function(data, 0, 9, 1, struct.pack(">i", -2)) == 40
-        with pytest.raises(struct.error):
-            function(data, -1, 9, 0, b"")
 
 
 records_of_a_leader = st.lists(st.tuples(st.integers(0, 300), st.integers(-1, 1)), max_size=8)
