@@ -296,8 +296,9 @@ static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
 }
 
 PyDoc_STRVAR(read_header_doc,
-"read_header($module, entries, record, attributes, names, kinds, defaults, longest, /)\n--\n\n-> record | None\n\n"
-"Fast path for a header record: record(attribute=value, ...) from entries of the ROCKETMQ codec.\n"
+"read_header($module, entries, record, attributes, names, kinds, defaults, longest, /)\n--\n\n-> record | tuple | None\n\n"
+"Fast path for a header record: record(attribute=value, ...) from entries of the ROCKETMQ codec, or, when record is\n"
+"None, the tuple of its values.\n"
 "kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. longest: one uint32 a field, the\n"
 "most bytes of its text. Return None when a field is missing or its text is longer or not in the canonical form of its\n"
 "kind.");
@@ -341,7 +342,8 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
             Py_ssize_t field = expected + step < fields ? expected + step : expected + step - fields;
             PyObject *name = PyTuple_GET_ITEM(names, field);
             if (PyBytes_Check(name) && PyBytes_GET_SIZE(name) == key_size
-                && memcmp(PyBytes_AS_STRING(name), key, (size_t)key_size) == 0) {
+                && (unsigned char)PyBytes_AS_STRING(name)[0] == key[0] /* most names of sends are one letter */
+                && (key_size == 1 || memcmp(PyBytes_AS_STRING(name), key, (size_t)key_size) == 0)) {
                 if (value_size > (Py_ssize_t)longest[field])
                     Py_RETURN_NONE;
                 values[field] = at;
@@ -367,7 +369,13 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
         }
         made[field] = value;
     }
-    if (field == fields)
+    if (field == fields && arguments[1] == Py_None) {
+        result = PyTuple_New(fields);
+        while (result != NULL && field > 0) { /* the tuple takes the references */
+            field--;
+            PyTuple_SET_ITEM(result, field, made[field]);
+        }
+    } else if (field == fields)
         result = PyObject_Vectorcall(arguments[1], made, 0, attributes);
     else
         Py_XINCREF(result);

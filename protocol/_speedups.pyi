@@ -20,7 +20,7 @@ def read_binary_header(data: bytes, start: int, end: int, /) -> BinaryHeader | N
 def read_json_header(data: bytes, start: int, end: int, /) -> JsonHeader | None: ...
 def read_header(
     entries: bytes,
-    record: type[Any],
+    record: type[Any] | None,
     attributes: tuple[str, ...],
     names: tuple[bytes, ...],
     kinds: bytes,

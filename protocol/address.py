@@ -6,14 +6,12 @@ Packed: address (4 or 16 bytes) + port int32, so 8 bytes for IPv4 and 20 for IPv
 from __future__ import annotations
 
 import struct
-from functools import total_ordering
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
 PACKED_V4_BYTES = 8
 PACKED_V6_BYTES = 20
 
 
-@total_ordering
 class HostPort:
     """One end of a connection. Immutable. The constructor computes both forms, because each message needs them.
 

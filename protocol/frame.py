@@ -49,6 +49,7 @@ _LANGUAGE_NUMBERS: Final[dict[str, int]] = {language.name: int(language) for lan
 _FIXED: Final = struct.Struct(">hbhiii")
 _unpack_fixed: Final = _FIXED.unpack_from
 _INT: Final = struct.Struct(">i")
+_unpack_int: Final = _INT.unpack_from
 _SHORT: Final = struct.Struct(">h")
 _LENGTHS: Final = struct.Struct(">ii")
 
@@ -116,7 +117,7 @@ class FrameDecoder:
         end = len(data)
         needed = 4
         while end - position >= 4:
-            length = int.from_bytes(data[position : position + 4], "big", signed=True)
+            length = _unpack_int(data, position)[0]
             if length < 4 or length + 4 > self._max_frame_bytes:
                 raise FrameError(self._reason(length), list(commands))
             frame_end = position + 4 + length
@@ -178,7 +179,7 @@ def _decode(
     `collected`."""
     serialize_type = data[start]
     header_start = start + 4
-    header_end = header_start + int.from_bytes(data[start + 1 : header_start], "big")
+    header_end = header_start + (data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3])
     if header_end > end:
         raise FrameError(f"bad header length: {header_end - header_start} in a frame of {end - start} bytes")
     _check_header_bytes(header_end - header_start, max_header_bytes)

@@ -79,12 +79,13 @@ class Pool:
 
 
 class _Entry:
-    __slots__ = ("pool", "processor", "work")
+    __slots__ = ("is_bulk", "is_send", "pool", "processor")
 
     def __init__(self, processor: Processor, pool: Pool | None, work: WorkClass | None) -> None:
         self.processor = processor
         self.pool = pool
-        self.work = work
+        self.is_send = work is INTERACTIVE
+        self.is_bulk = work is BULK
 
 
 class ProcessorTable:
@@ -125,13 +126,11 @@ class ProcessorTable:
             refusal = f" request type {request.code} not supported"
             connection.answer(request, new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, refusal))
             return
-        work = entry.work
-        if work is not None:
-            if work is INTERACTIVE:
-                connection.turn.scheduler.send_came()
-            elif work is BULK and not connection.turn.may_handle_bulk():
-                connection.postpone(request)
-                return
+        if entry.is_send:
+            connection.turn.scheduler.send_came()
+        elif entry.is_bulk and not connection.turn.may_handle_bulk():
+            connection.postpone(request)
+            return
         pool = entry.pool
         if pool is not None:
             remark = pool.guard() if pool.guard is not None else None

@@ -34,11 +34,11 @@ _keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 _SEPARATOR: Final = properties.PROPERTY_SEPARATOR.encode()
 _SEPARATOR_BYTE: Final = 2
 
-MAX_PROPERTIES_BYTES = properties.MAX_PROPERTIES_BYTES
+MAX_PROPERTIES_BYTES: Final = properties.MAX_PROPERTIES_BYTES
 # The number of bytes by which a record may exceed maxMessageSize.
-RECORD_ALLOWANCE_BYTES = 64 * 1024
+RECORD_ALLOWANCE_BYTES: Final = 64 * 1024
 # An append commits when more than this is pending, so the tail buffer is bounded whatever the caller does.
-MAX_PENDING_BYTES = 8 * 1024 * 1024
+MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
 
 
 class Appending:

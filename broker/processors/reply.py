@@ -14,7 +14,7 @@ import structlog
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, tags_code
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.processors.send import SendHeader, SendProcessor
+from triomq.broker.processors.send import SendHeader, SendProcessor, send_header
 from triomq.broker.put_responses import STORED
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.topics import both_ways
@@ -26,7 +26,7 @@ from triomq.protocol.clock import NowMs
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.errors import RequestRefused
-from triomq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2
+from triomq.protocol.headers.send import ReplyMessageRequestHeader
 from triomq.protocol.message_id import offset_message_id
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError
@@ -66,15 +66,11 @@ class ReplyProcessor:
         return dict.fromkeys((int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)), self)
 
     async def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header: SendHeader
-        if request.code == RequestCode.SEND_REPLY_MESSAGE:
-            header = request.header(SendMessageRequestHeader)
-        else:
-            header = request.header(SendMessageRequestHeaderV2)
+        header = send_header(request)
         fields = self._send.standing_fields()
         try:
             self._send.check_time()
-            config = self._send.topic_for_send(connection, header)
+            config = self._send.topic_for_send(connection, request, header.topic, header.queue_id)
         except RequestRefused as refusal:
             return new_response(request, refusal.code, refusal.remark, ext_fields=fields)
         queue_id = header.queue_id
@@ -135,7 +131,7 @@ class ReplyProcessor:
         stored."""
         try:
             # The push awaited, so the topic may have been deleted or closed since the first check.
-            self._send.topic_for_send(connection, header)
+            self._send.topic_for_send(connection, request, header.topic, header.queue_id)
         except RequestRefused as refusal:
             log.warning("reply not stored", topic=header.topic, status="refused", reason=refusal.remark)
             return {}

@@ -51,6 +51,7 @@ log = structlog.get_logger("triomq.broker.send")
 
 # Module-level plain ints, because accessing an enum member takes three times as long.
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
+_FIRST_VERSION: Final = frozenset((_SEND_MESSAGE, int(RequestCode.SEND_REPLY_MESSAGE)))
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PUT_OK: Final = PutStatus.PUT_OK
 _text_to_store: Final = accelerated(property_text.text_to_store_reference)
@@ -60,6 +61,9 @@ _OF_REDIRECTED: Final = (
     *(names.CLUSTER, names.REAL_TOPIC, names.REAL_QUEUE_ID, names.INNER_MULTI_DISPATCH),
 )
 _offset_message_id: Final = accelerated(offset_message_id_bytes_reference)
+
+_HEADER: Final = SendMessageRequestHeader
+_HEADER_V2: Final = SendMessageRequestHeaderV2
 
 MAX_RECONSUME_VERSION: Final = 121
 """MQVersion ordinal (V3_4_9) from which the client's own limit of reconsumptions applies."""
@@ -134,91 +138,82 @@ class SendProcessor:
     ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand | None] | None:
         """Handle a send. The response comes from a SendAnswer, or from a raised RequestRefused or HeaderFieldError. A
         long batch is a task."""
-        header: SendHeader
         if request.code == _SEND_MESSAGE:
-            header = request.header(SendMessageRequestHeader)
+            values = _in_order_of_v2(request.header_values(_HEADER))
         else:
-            header = request.header(SendMessageRequestHeaderV2)
+            values = request.header_values(_HEADER_V2)
         try:
-            return self._send(connection, request, header)
+            return self._send(connection, request, values)
         except RequestRefused as refusal:
             return new_response(request, refusal.code, refusal.remark, ext_fields=self.standing_fields())
 
     def _send(
-        self, connection: Connection, request: RemotingCommand, header: SendHeader
+        self, connection: Connection, request: RemotingCommand, values: tuple[Any, ...]
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
-        """Handle a send. Nearly all have plain properties, which are read and stored without a table of them."""
+        """Handle a send; `values` are those of SendMessageRequestHeaderV2. Nearly all have plain properties, which are
+        read and stored without a table of them."""
         self.check_time()
-        topic = header.topic
-        config = self.topic_for_send(connection, header)
-        queue_id = header.queue_id
+        topic: str
+        queue_id: int
+        flags: int
+        text: str | None
+        (_, topic, _, _, queue_id, flags, born_timestamp, flag, text, retries, _, most_retries, is_batch, _) = values
+        config = self.topic_for_send(connection, request, topic, queue_id)
         if queue_id < 0:
             queue_id = random.randrange(both_ways(config))
         answer = SendAnswer(self, connection, request, topic, queue_id)
+        message = MessageToStore(
+            topic,
+            queue_id,
+            request.body,
+            born_timestamp=born_timestamp,
+            born_host=connection.remote.packed,
+            store_host=self._store_host,
+            flag=flag,
+            sys_flag=self._sys_flag(connection, flags, config),
+            reconsume_times=retries or 0,
+        )
         plain = None
-        if not header.batch and not topic.startswith(RETRY_PREFIX):
-            plain = _text_to_store(header.properties or "", self._cluster)
+        if not is_batch and not topic.startswith(RETRY_PREFIX):
+            plain = _text_to_store(text or "", self._cluster)
         if plain is None:
-            return self._send_special(connection, request, header, config, queue_id, answer)
-        stored, wait, code, uniq_key, keys = plain
-        message = self._message(connection, request, header, config, queue_id, stored)
-        message.tags_code = code
-        message.uniq_key = uniq_key
-        message.keys = keys
+            if is_batch:
+                return self._send_batch(connection, request, message, text or "", answer)
+            self._send_special(request, message, text or "", most_retries, answer)
+            return None
+        message.properties, wait, message.tags_code, message.uniq_key, message.keys = plain
         self._pool.entered(answer)
         self._writer.put_plain(message, wait, answer)
         return None
 
     def _send_special(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: SendHeader,
-        config: TopicConfig,
-        queue_id: int,
-        answer: SendAnswer,
-    ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
-        """Handle a send whose properties are read one by one: a batch, a retry, an unusual half or delayed message."""
-        if self._send_redirected(connection, request, header, config, queue_id, answer):
-            return None
-        properties = property_text.parse(header.properties or "")
-        wait = properties.get(names.WAIT, "true") != "false"
-        message = self._message(connection, request, header, config, queue_id, b"")
-        message.tags_code = tags_code(properties.get(names.TAGS))
-        message.uniq_key = properties.get(names.UNIQ_KEY)
-        message.keys = properties.get(names.KEYS)
-        message.multi_queues = properties.get(names.INNER_MULTI_DISPATCH)
-        if header.batch:
-            return self._send_batch(connection, request, message, properties, wait, answer)
-        if header.topic.startswith(RETRY_PREFIX):
-            self._divert_to_dlq(connection, request, header, message, properties)
+        self, request: RemotingCommand, message: MessageToStore, text: str, most_retries: int | None, answer: SendAnswer
+    ) -> None:
+        """Handle a half or delayed message, a retry, or one with properties that are read one by one: `text` has them.
+        `most_retries` is the client's own limit."""
+        is_retry = message.topic.startswith(RETRY_PREFIX)
+        if not is_retry and self._send_redirected(message, text, answer):
+            return
+        properties, wait = _read_properties(message, text)
+        if is_retry:
+            self._divert_to_dlq(request, message, most_retries, properties)
         if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
             self._check_transactions()
             properties[names.CLUSTER] = self._cluster
             self._pool.entered(answer)
             self._writer.put_half(message, properties, wait, answer)
-            return None
+            return
         if names.DELAY in properties:
             _check_delay_level(properties[names.DELAY])
         properties[names.CLUSTER] = self._cluster
         message.properties = _stored_text(properties)
         self._pool.entered(answer)
         self._writer.put(message, properties, wait, answer)
-        return None
 
-    def _send_redirected(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: SendHeader,
-        config: TopicConfig,
-        queue_id: int,
-        answer: SendAnswer,
-    ) -> bool:
+    def _send_redirected(self, message: MessageToStore, text: str, answer: SendAnswer) -> bool:
         """Handle a half or delayed message whose properties are stored as they were sent, followed by the broker's own:
         nearly all of them. Return False for any other, which takes a table of its properties."""
-        text = header.properties or ""
-        if header.batch or header.topic.startswith(RETRY_PREFIX) or not text.isascii():
+        if not text.isascii():
             return False
         sent = text.removesuffix(property_text.PROPERTY_SEPARATOR).encode()
         found = _keys_and_tags(sent, _OF_REDIRECTED)
@@ -232,13 +227,13 @@ class SendProcessor:
         if is_half:
             self._check_transactions()
         else:
-            if prepared is not None or delay is None or header.sys_flag & sys_flag.TRANSACTION_PREPARED:
+            if prepared is not None or delay is None or message.sys_flag & sys_flag.TRANSACTION_PREPARED:
                 return False
             _check_delay_level(delay)
             level = int(delay)
             if not self._writer.has_level(level):
                 return False
-        message = self._message(connection, request, header, config, queue_id, sent + self._cluster_property)
+        message.properties = sent + self._cluster_property
         message.tags_code = code
         message.uniq_key = uniq_key
         message.keys = keys
@@ -257,38 +252,16 @@ class SendProcessor:
                 ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending transaction message is forbidden"
             )
 
-    def _message(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: SendHeader,
-        config: TopicConfig,
-        queue_id: int,
-        stored_properties: bytes,
-    ) -> MessageToStore:
-        return MessageToStore(
-            header.topic,
-            queue_id,
-            request.body,
-            stored_properties,
-            born_timestamp=header.born_timestamp,
-            born_host=connection.remote.packed,
-            store_host=self._store_host,
-            flag=header.flag,
-            sys_flag=self._sys_flag(connection, header, config),
-            reconsume_times=header.reconsume_times or 0,
-        )
-
     def _send_batch(
         self,
         connection: Connection,
         request: RemotingCommand,
         message: MessageToStore,
-        properties: dict[str, str],
-        wait: bool,
+        text: str,
         answer: SendAnswer,
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
-        """Store a batch. Each message keeps its own properties, followed by those of the batch."""
+        """Store a batch. Each message keeps its own properties, followed by those of the batch, which `text` has."""
+        properties, wait = _read_properties(message, text)
         if len(message.topic) > TOPIC_MAX_LENGTH:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
         properties[names.CLUSTER] = self._cluster
@@ -374,9 +347,11 @@ class SendProcessor:
                 ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text},{begin_ms % 1000:03d}"
             )
 
-    def topic_for_send(self, connection: Connection, header: SendHeader) -> TopicConfig:
-        """Return the topic's configuration, creating it if that is allowed. Raises RequestRefused."""
-        topic = header.topic
+    def topic_for_send(
+        self, connection: Connection, request: RemotingCommand, topic: str, queue_id: int
+    ) -> TopicConfig:
+        """Return the configuration of the topic that a request sends to, creating it if that is allowed. Raises
+        RequestRefused."""
         config = self._topics.get(topic)
         if not self._is_writeable and config is not None and config.order:
             raise RequestRefused(
@@ -387,11 +362,11 @@ class SendProcessor:
         if topic in NOT_ALLOWED_SEND_TOPICS:
             check_may_send(topic)
         if config is None:
-            config = self._create_topic(connection, header)
-        if header.queue_id >= max(config.write_queue_nums, config.read_queue_nums):
+            config = self._create_topic(connection, send_header(request))
+        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{header.queue_id}] is illegal, {config} Producer: {connection.remote.text}",
+                f"request queueId[{queue_id}] is illegal, {config} Producer: {connection.remote.text}",
             )
         return config
 
@@ -408,8 +383,8 @@ class SendProcessor:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!\n{FAQ}")
         return config
 
-    def _sys_flag(self, connection: Connection, header: SendHeader, config: TopicConfig) -> int:
-        flags = header.sys_flag | self._store_host_v6
+    def _sys_flag(self, connection: Connection, flags: int, config: TopicConfig) -> int:
+        flags |= self._store_host_v6
         if connection.remote.is_ipv6:
             flags |= sys_flag.BORN_HOST_V6
         if config.topic_filter_type == "MULTI_TAG":
@@ -418,27 +393,50 @@ class SendProcessor:
 
     def _divert_to_dlq(
         self,
-        connection: Connection,
         request: RemotingCommand,
-        header: SendHeader,
         message: MessageToStore,
+        most_retries: int | None,
         properties: dict[str, str],
     ) -> None:
         """Divert a message that was retried too often to the dead letter topic of its group."""
-        group = header.topic[len(RETRY_PREFIX) :]
+        group = message.topic[len(RETRY_PREFIX) :]
         config = self._groups.find(group)
         if config is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} \n{FAQ}"
             )
         limit = config.retry_max_times
-        if request.version >= MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
-            limit = header.max_reconsume_times
+        if request.version >= MAX_RECONSUME_VERSION and most_retries is not None:
+            limit = most_retries
         if message.reconsume_times >= limit:
             message.topic = dlq_topic(group)
             message.queue_id = 0
             self._topics.create_on_send_back(message.topic, 1, permission.READ_WRITE, 0)
             properties.pop(names.DELAY, None)
+
+
+def send_header(request: RemotingCommand) -> SendHeader:
+    """Return the header of a send or a reply, in either version."""
+    if request.code in _FIRST_VERSION:
+        return request.header(SendMessageRequestHeader)
+    return request.header(SendMessageRequestHeaderV2)
+
+
+def _in_order_of_v2(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values of SendMessageRequestHeader in the order of SendMessageRequestHeaderV2."""
+    *first, is_batch, most_retries, broker_name = values
+    return (*first, most_retries, is_batch, broker_name)
+
+
+def _read_properties(message: MessageToStore, text: str) -> tuple[dict[str, str], bool]:
+    """Read properties one by one, and let the message have those that the store wants. Return all of them, and whether
+    the sender waits until the message is safe."""
+    properties = property_text.parse(text)
+    message.tags_code = tags_code(properties.get(names.TAGS))
+    message.uniq_key = properties.get(names.UNIQ_KEY)
+    message.keys = properties.get(names.KEYS)
+    message.multi_queues = properties.get(names.INNER_MULTI_DISPATCH)
+    return properties, properties.get(names.WAIT, "true") != "false"
 
 
 def _check_delay_level(text: str) -> None:

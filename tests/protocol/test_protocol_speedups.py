@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import fast_paths
+import msgspec
 import pytest
 import speedups_contract
 from built_speedups import built_speedups
@@ -357,6 +358,7 @@ def test_read_header(c: ModuleType, cls: type[base.Header], data: st.DataObject,
     )
     found = c.read_header(entries, cls, *columns)
     assert found == fast_paths.header_record(entries, cls, *columns)
+    assert c.read_header(entries, None, *columns) == (None if found is None else msgspec.structs.astuple(found))
     with contextlib.suppress(HeaderFieldError):
         expected = base.decode_header(cls, decode_entries(entries, 0, len(entries)))
         assert found is None or found == expected
@@ -396,7 +398,8 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
     """Reference counts are the same after many calls, successful and refused."""
     topic, host, text = b"topic" * 3, b"h" * 8, "UNIQ_KEY\x01" + "k" * 40
     columns = base.schema_columns(SendMessageRequestHeaderV2)
-    watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2]
+    entry = b"\0\1t" + struct.pack(">I", len(topic)) + topic
+    watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2, entry]
     before, nones = [sys.getrefcount(each) for each in watched], sys.getrefcount(None)
     for _ in range(1000):
         outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
@@ -406,6 +409,7 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.keys_and_tags, text.encode(), ("UNIQ_KEY", "KEYS"))
         outcome(c.keys_and_tags, topic, (topic,))
         outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
+        assert c.read_header(entry, None, ("t",), (b"t",), b"\0", (...,), struct.pack("=I", 99)) == (topic.decode(),)
         outcome(c.fill_json, (topic, topic), (host,), topic)
         outcome(c.fill_json, (topic, topic), (host,), 1 << 20)
         outcome(c.fill_json, (topic, topic), (host,), -1)

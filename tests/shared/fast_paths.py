@@ -69,7 +69,7 @@ def json_header(data: bytes, start: int, end: int) -> JsonHeader | None:
 
 def header_record(
     entries: bytes,
-    record: type[Any],
+    record: type[Any] | None,
     attributes: tuple[str, ...],
     names: tuple[bytes, ...],
     kinds: bytes,
@@ -92,7 +92,7 @@ def header_record(
         values[attribute] = _canonical(kind, found[name]) if name in found else default
         if values[attribute] is ... or (values[attribute] is None and name in found):
             return None
-    return record(**values)
+    return tuple(values.values()) if record is None else record(**values)
 
 
 def _pairs(entries: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:
