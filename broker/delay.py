@@ -11,9 +11,10 @@ nothing, and nothing is polled while nothing is pending.
                        whatever they did not cover
 
 Messages that are due together are a batch: blocks of queue entries are read, and the messages are appended and
-committed together. The offset moves past those that the store accepted. A batch is bounded by messages and bytes, and
-other tasks run between two of them. It ends sooner for an interactive client that has sent something meanwhile, and the
-client is served before the next one.
+committed together. The store copies the usual ones of a block in one call (store/delivering.py); only the others become
+a MessageToStore each. The offset moves past those that the store accepted. A batch is bounded by messages and bytes,
+and other tasks run between two of them. It ends sooner for an interactive client that has sent something meanwhile, and
+the client is served before the next one.
 A message that the store can never accept becomes a dead letter (undeliverable.py), so that the level continues. While
 it accepts nothing at present (a full disk), the level waits and tries again.
 Deliveries never wait for a flush or for a slave; in a group (DLedger) a batch waits until a quorum has the one before.
@@ -50,8 +51,10 @@ from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.delay import DelayLevels
+from triomq.store.delivering import RealQueues
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from triomq.store.results import GetStatus, MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.delay")
@@ -74,6 +77,7 @@ LOWEST_TAGS_CODE = -(2**31)
 
 
 _PUT_OK: Final = PutStatus.PUT_OK
+_entry_at: Final = ENTRY.unpack_from
 _REDIRECTION: Final = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
 _keys_and_tags: Final = accelerated(property_text.keys_and_tags_reference)
 
@@ -293,21 +297,58 @@ class DelayedDelivery:
         """Append the messages of the next block of queue entries that are due, behind those of the batch. Return
         whether there may be more for it."""
         queue_offset = batch.queue_offset + len(batch.results)
-        entries = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES)
-        for physical_offset, entry_bytes, code in entries:
-            if batch.size_bytes >= BATCH_BYTES:
-                return False
-            is_due = LOWEST_TAGS_CODE <= code <= now_ms  # as most are
-            if not is_due and self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
-                return False
-            result = self._put(physical_offset, entry_bytes, batch)
-            batch.results.append(result)
+        entries = self._store.reading.packed_entries(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES)
+        at = 0
+        while at < len(entries):
+            if batch.may_be_together:
+                at = self._append_together(entries, at, batch, now_ms)
+            if not batch.is_refused and at < len(entries) and batch.size_bytes < BATCH_BYTES:
+                if not self._append_one(entries, at, level, batch, now_ms):
+                    return False
+                at += ENTRY_BYTES
+            if batch.is_refused or batch.size_bytes >= BATCH_BYTES:
+                return False  # if it was refused at once, later messages must stay behind it
+        return len(entries) == BLOCK_MESSAGES * ENTRY_BYTES
+
+    def _append_together(self, entries: bytes, at: int, batch: _Batch, now_ms: int) -> int:
+        """Append the messages of the entries from position `at` on, up to one that needs a look of its own. Return the
+        position of that one."""
+        while at < len(entries) and batch.size_bytes < BATCH_BYTES and not batch.is_refused:
+            room_bytes = BATCH_BYTES - batch.size_bytes
+            delivery = self._writer.put_due(entries, at, batch.real_queues, now_ms, room_bytes)
+            if delivery is None:
+                batch.may_be_together = False
+                break
+            result = delivery.result
             if result is not None:
-                batch.size_bytes += entry_bytes
-                if result.status is not _PUT_OK:
-                    return False  # refused at once; later messages must stay behind it
-                batch.last_offset = result.last_offset
-        return len(entries) == BLOCK_MESSAGES
+                batch.add(result, result.message_count, result.size_bytes)
+                if self._is_counted():
+                    batch.counted.append((result, delivery.counted))
+            at = delivery.position
+            if not self._learn_queue(delivery.unknown, batch):
+                break
+        return at
+
+    def _learn_queue(self, key: bytes, batch: _Batch) -> bool:
+        """Find the queue with this key for `put_due`. Return False if there is none, or its messages need a look."""
+        topic, _, queue_text = key.decode("ascii").rpartition(property_text.NAME_VALUE_SEPARATOR)
+        if not topic or topic == TRANS_HALF_TOPIC:
+            return False
+        queue_id = self._topics.reachable_queue(topic, int(queue_text))
+        return self._store.delivering.learn_queue(batch.real_queues, key, topic, queue_id)
+
+    def _append_one(self, entries: bytes, at: int, level: int, batch: _Batch, now_ms: int) -> bool:
+        """Append the message of one entry. Return False if it is not due."""
+        physical_offset, entry_bytes, code = _entry_at(entries, at)
+        is_due = LOWEST_TAGS_CODE <= code <= now_ms  # as most are
+        if not is_due and self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
+            return False
+        result = self._put(physical_offset, entry_bytes, batch)
+        if result is None:
+            batch.results.append(None)
+        else:
+            batch.add(result, 1, entry_bytes)
+        return True
 
     def _is_client_served_first(self) -> bool:
         """Return whether a batch ends because an interactive client waits. It is often the consumer of these very
@@ -333,9 +374,10 @@ class DelayedDelivery:
                 break
             delivered += 1
         if self._stats is not None:
-            for message, result in batch.messages:
+            for result, messages in batch.counted:
                 if result.status is _PUT_OK and result.last_offset < acknowledged:
-                    self._stats.topic_put(message.topic, message.queue_id, 1, result.size_bytes)
+                    for topic, queue_id, size_bytes in messages:
+                        self._stats.topic_put(topic, queue_id, 1, size_bytes)
         self._offsets.set(level, batch.queue_offset + delivered)
         if refused is not None and failures % LOG_EVERY_FAILURES == 0:
             log.warning(
@@ -368,9 +410,12 @@ class DelayedDelivery:
         if result.status is not _PUT_OK and result.status in UNSTORABLE:  # a set hashes the name of the status
             dead = self._undeliverable.put(DELAY, message, physical_offset, result.reason)
             return dead.result if dead is not None else None
-        if self._stats is not None and self._configuration.store.enable_schedule_message_stats:
-            batch.messages.append((message, result))
+        if self._is_counted():
+            batch.counted.append((result, [(message.topic, message.queue_id, result.size_bytes)]))
         return result
+
+    def _is_counted(self) -> bool:
+        return self._stats is not None and self._configuration.store.enable_schedule_message_stats
 
     def _retry_ms(self, failures: int) -> int:
         if self._configuration.store.enable_schedule_async_deliver:
@@ -396,20 +441,46 @@ class DelayedDelivery:
 class _Batch:
     """Messages of one level that were appended and committed together, from `queue_offset` on."""
 
-    __slots__ = ("last_offset", "messages", "queue_offset", "queues", "results", "size_bytes")
+    __slots__ = (
+        "counted",
+        "is_refused",
+        "last_offset",
+        "may_be_together",
+        "queue_offset",
+        "queues",
+        "real_queues",
+        "results",
+        "size_bytes",
+    )
 
     def __init__(self, queue_offset: int) -> None:
         self.queue_offset = queue_offset
         self.results: list[PutResult | None] = []
-        """One for each entry; None: nothing to deliver, the offset moves past it."""
-        self.messages: list[tuple[MessageToStore, PutResult]] = []
-        """Those that went to their real topics, not to the dead letters; none unless they are counted."""
+        """One for each entry; None: nothing to deliver, the offset moves past it. Those of a block may be the same."""
+        self.counted: list[tuple[PutResult, list[tuple[str, int, int]]]] = []
+        """Each result with topic, queue id and size of the messages that went to their real topics, not to the dead
+        letters; none unless they are counted."""
         self.queues: dict[tuple[str, int], int] = {}
         """What `reachable_queue` says, asked once for each queue."""
+        self.real_queues = RealQueues()
+        """The same for messages that are put together."""
+        self.may_be_together = True
+        """Until the store has said that messages have to be put one by one."""
+        self.is_refused = False
+        """The last message was refused at once."""
         self.size_bytes = 0
-        """Of the delayed records whose messages were appended."""
+        """Of the records of the messages that were appended, those that waited or those that are delivered."""
         self.last_offset = -1
         """The physical offset of the last byte of the batch."""
+
+    def add(self, result: PutResult, count: int, size_bytes: int) -> None:
+        """Add this number of messages with this result."""
+        self.results += [result] * count
+        self.size_bytes += size_bytes
+        if result.status is _PUT_OK:
+            self.last_offset = result.last_offset
+        else:
+            self.is_refused = True
 
 
 def real_message(data: bytes) -> MessageToStore:

@@ -39,6 +39,7 @@ from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.appending import refusal_of
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.delay import DelayLevels
+from triomq.store.delivering import Delivery, RealQueues
 from triomq.store.message_store import MessageStore
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.watermark import Waiter, Watermark
@@ -130,6 +131,14 @@ class MessageWriter:
         if result.status is _PUT_OK and self._stats is not None:
             self._stats.stored(1, result.size_bytes)
         return result
+
+    def put_due(self, entries: bytes, at: int, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
+        """Do the same for the messages of a block of queue entries of a delay level that are due, as far as the store
+        can take them together (Delivering.append). Return None if they have to be put one by one."""
+        delivery = self._store.delivering.append(entries, at, queues, due_ms, room_bytes)
+        if delivery is not None and delivery.result is not None and self._stats is not None:
+            self._stats.stored(delivery.result.message_count, delivery.result.size_bytes)
+        return delivery
 
     def has_level(self, level: int) -> bool:
         """Return whether messages of this delay level are delayed, and keep it."""

@@ -7,30 +7,6 @@
 
 #include "_speedups.h"
 
-static int is_ascii(const unsigned char *at, Py_ssize_t size)
-{
-    uint64_t word;
-    while (size >= 8) {
-        memcpy(&word, at, 8);
-        if (word & 0x8080808080808080ULL)
-            return 0;
-        at += 8;
-        size -= 8;
-    }
-    while (size-- > 0)
-        if (*at++ & 0x80)
-            return 0;
-    return 1;
-}
-
-static PyObject *ascii_text(const void *at, Py_ssize_t size)
-{
-    PyObject *text = PyUnicode_New(size, 127);
-    if (text != NULL)
-        memcpy(PyUnicode_1BYTE_DATA(text), at, (size_t)size);
-    return text;
-}
-
 /* -- frames: see frame.py ------------------------------------------------------------------------------------------ */
 
 PyDoc_STRVAR(read_binary_header_doc,
@@ -386,8 +362,6 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
 
 /* -- properties: see properties.py -------------------------------------------------------------------------------- */
 
-#define MAX_PROPERTIES 32
-
 static int is_name(const unsigned char *at, Py_ssize_t size, const char *name)
 {
     return size == (Py_ssize_t)strlen(name) && memcmp(at, name, (size_t)size) == 0;
@@ -574,18 +548,6 @@ static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_
 }
 
 /* -- records: see record.py ---------------------------------------------------------------------------------------- */
-
-#define MAX_TOPIC_BYTES 127
-#define MAX_PROPERTIES_BYTES 32767
-
-/* Resize a bytearray that grows by many records. By itself it has room for an eighth more, and is copied ten times. */
-static int lengthen(PyObject *array, Py_ssize_t size)
-{
-    if (size >= ((PyByteArrayObject *)array)->ob_alloc && size < PY_SSIZE_T_MAX / 2
-        && PyByteArray_Resize(array, 2 * size) < 0)
-        return 0;
-    return PyByteArray_Resize(array, size) == 0;  /* what is not shortened by more than a half keeps its room */
-}
 
 PyDoc_STRVAR(write_record_doc,
 "write_record($module, tail, topic, queue_id, flag, queue_offset, physical_offset, sys_flags, born_timestamp, born_host, "

@@ -21,6 +21,11 @@ static PyObject *struct_error;  /* struct.error, raised for numbers that do not 
 #define FIXED_BYTES 91
 #define BORN_HOST_V6 0x10
 #define STORE_HOST_V6 0x20
+#define MAX_TOPIC_BYTES 127
+#define MAX_PROPERTIES_BYTES 32767
+
+/* Stored properties with more pairs are left to Python. */
+#define MAX_PROPERTIES 32
 
 /* -- big endian numbers ------------------------------------------------------------------------------------------- */
 
@@ -109,6 +114,41 @@ static inline PyObject *tuple_of(PyObject **items, size_t count)
     if (!is_whole)
         Py_CLEAR(tuple);
     return tuple;
+}
+
+/* -- text and buffers ---------------------------------------------------------------------------------------------- */
+
+static inline int is_ascii(const unsigned char *at, Py_ssize_t size)
+{
+    uint64_t word;
+    while (size >= 8) {
+        memcpy(&word, at, 8);
+        if (word & 0x8080808080808080ULL)
+            return 0;
+        at += 8;
+        size -= 8;
+    }
+    while (size-- > 0)
+        if (*at++ & 0x80)
+            return 0;
+    return 1;
+}
+
+static inline PyObject *ascii_text(const void *at, Py_ssize_t size)
+{
+    PyObject *text = PyUnicode_New(size, 127);
+    if (text != NULL)
+        memcpy(PyUnicode_1BYTE_DATA(text), at, (size_t)size);
+    return text;
+}
+
+/* Resize a bytearray that grows by many records. By itself it has room for an eighth more, and is copied ten times. */
+static inline int lengthen(PyObject *array, Py_ssize_t size)
+{
+    if (size >= ((PyByteArrayObject *)array)->ob_alloc && size < PY_SSIZE_T_MAX / 2
+        && PyByteArray_Resize(array, 2 * size) < 0)
+        return 0;
+    return PyByteArray_Resize(array, size) == 0;  /* what is not shortened by more than a half keeps its room */
 }
 
 /* Java hashes a character above U+FFFF as its surrogate pair. */

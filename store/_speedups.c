@@ -1,5 +1,5 @@
 /* The functions of store/ that every message passes, again in C: index entries, consume queue entries, reading a record
-   back from the log, taking what a filter matches, and the entries of a group's ledger. Each does exactly
+   back from the log, taking what a filter matches or what is due, and the entries of a group's ledger. Each does exactly
    what the Python function of the same name plus "_reference" does, in index_file.py, consume_queue.py,
    scanned_record.py, collecting.py and dledger/ledger/runs.py (see protocol/speedups.py); take_records is a fast path.
    tests/store/test_store_speedups.py and test_store_filters.py compare them. No function keeps state between calls. */
@@ -577,10 +577,188 @@ static Py_ssize_t sound_part(
     return sound;
 }
 
+/* -- delayed messages that are due: see delivering.py ---------------------------------------------------------------- */
+
+#define TRANSACTION_MASK 0xC
+#define QUEUE_HEAD_BYTES 12
+#define MAX_QUEUE_ID_DIGITS 10
+
+enum {TAGS, UNIQ_KEY, KEYS, REAL_TOPIC, REAL_QUEUE_ID, LOOKED_FOR};
+static const char *const looked_for[LOOKED_FOR] = {"TAGS", "UNIQ_KEY", "KEYS", "REAL_TOPIC", "REAL_QID"};
+
+/* Where the messages of due records go. `queues` has by topic, \1 and queue id, as in the properties, the pair of a queue
+   and what the record says of it: queue id 4, next queue offset 8, topic. */
+typedef struct {
+    PyObject *tail, *queues, *taken;
+    int64_t due, longest, physical_offset, room, store_timestamp;
+} Delivery;
+
+static int read_delivery(PyObject *tuple, Delivery *delivery)
+{
+    int64_t *numbers[] = {&delivery->due, &delivery->longest, &delivery->physical_offset, &delivery->room,
+                          &delivery->store_timestamp};
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 8 || !PyByteArray_Check(PyTuple_GET_ITEM(tuple, 0))
+        || !PyDict_CheckExact(PyTuple_GET_ITEM(tuple, 1)) || !PyList_Check(PyTuple_GET_ITEM(tuple, 2))) {
+        PyErr_SetString(PyExc_TypeError, "delivery must be a tuple of tail, queues, taken and five numbers");
+        return 0;
+    }
+    delivery->tail = PyTuple_GET_ITEM(tuple, 0);
+    delivery->queues = PyTuple_GET_ITEM(tuple, 1);
+    delivery->taken = PyTuple_GET_ITEM(tuple, 2);
+    for (int i = 0; i < 5; i++)
+        if (!read_number(PyTuple_GET_ITEM(tuple, 3 + i), 64, numbers[i]))
+            return 0;
+    return 1;
+}
+
+/* Find the values of `looked_for`. Return 0 for what Python decides about: text that is not ASCII, properties that
+   encoding would change or that are many, and those that do not name a queue. */
+static int read_delayed(Bytes stored, Bytes *found)
+{
+    Bytes seen[MAX_PROPERTIES];
+    int pairs = 0;
+    for (int i = 0; i < LOOKED_FOR; i++)
+        found[i] = (Bytes){NULL, 0};
+    if (stored.size > MAX_PROPERTIES_BYTES || !is_ascii(stored.at, stored.size))
+        return 0;
+    while (stored.size > 0) {
+        const unsigned char *pair = stored.at, *stop = memchr(pair, 2, (size_t)stored.size);
+        Py_ssize_t size = stop == NULL ? stored.size : stop - pair;
+        const unsigned char *separator = memchr(pair, 1, (size_t)size);
+        if (separator == NULL || separator == pair || separator + 1 == pair + size || pairs == MAX_PROPERTIES)
+            return 0;
+        Bytes name = {pair, separator - pair};
+        for (int i = 0; i < pairs; i++)
+            if (seen[i].size == name.size && memcmp(seen[i].at, name.at, (size_t)name.size) == 0)
+                return 0;
+        seen[pairs++] = name;
+        for (int i = 0; i < LOOKED_FOR; i++)
+            if (name.size == (Py_ssize_t)strlen(looked_for[i]) && memcmp(name.at, looked_for[i], (size_t)name.size) == 0)
+                found[i] = (Bytes){separator + 1, size - name.size - 1};
+        take(&stored, size + (stop != NULL));
+        if (stop != NULL && stored.size == 0)
+            return 0;
+    }
+    for (Py_ssize_t i = 0; i < found[REAL_QUEUE_ID].size; i++)
+        if (found[REAL_QUEUE_ID].at[i] < '0' || found[REAL_QUEUE_ID].at[i] > '9')
+            return 0;
+    return found[REAL_TOPIC].at != NULL && found[REAL_QUEUE_ID].at != NULL
+           && found[REAL_QUEUE_ID].size <= MAX_QUEUE_ID_DIGITS;
+}
+
+/* The pair of queue and head for these properties, borrowed; NULL if there is none, and `*unknown` is its key then. */
+static PyObject *real_queue(PyObject *queues, const Bytes *found, PyObject **unknown)
+{
+    Py_ssize_t size = found[REAL_TOPIC].size + 1 + found[REAL_QUEUE_ID].size;
+    PyObject *key = PyBytes_FromStringAndSize(NULL, size);
+    if (key == NULL)
+        return NULL;
+    unsigned char *at = (unsigned char *)PyBytes_AS_STRING(key);
+    at = put_data(at, found[REAL_TOPIC].at, found[REAL_TOPIC].size);
+    *at++ = 1;
+    put_data(at, found[REAL_QUEUE_ID].at, found[REAL_QUEUE_ID].size);
+    PyObject *pair = PyDict_GetItemWithError(queues, key);
+    if (pair == NULL && !PyErr_Occurred()) {
+        *unknown = key;
+        return NULL;
+    }
+    Py_DECREF(key);
+    if (pair != NULL && (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !PyByteArray_Check(PyTuple_GET_ITEM(pair, 1))
+        || PyByteArray_GET_SIZE(PyTuple_GET_ITEM(pair, 1)) < QUEUE_HEAD_BYTES
+        || PyByteArray_GET_SIZE(PyTuple_GET_ITEM(pair, 1)) > QUEUE_HEAD_BYTES + MAX_TOPIC_BYTES)) {
+        PyErr_SetString(PyExc_TypeError, "a queue must be a pair with its head");
+        return NULL;
+    }
+    return pair;
+}
+
+/* Append the message of the record of `size` bytes at log offset `offset`. Return 1, or 0 for what Python decides about
+   or knows more of (`*unknown`), and for errors. */
+static int deliver(Delivery *to, const unsigned char *record, int64_t offset, int64_t size, PyObject **unknown)
+{
+    Bytes stored, found[LOOKED_FOR];
+    if (size > to->longest || !properties_of(record, size, &stored) || (int64_t)get64(record + RECORD_OFFSET_AT) != offset)
+        return 0;
+    uint32_t flags = get32(record + 36);
+    if (flags & TRANSACTION_MASK || get32(record + 8) & 0x80000000u || !read_delayed(stored, found))
+        return 0;
+    PyObject *pair = real_queue(to->queues, found, unknown);
+    if (pair == NULL)
+        return 0;
+    PyObject *head = PyTuple_GET_ITEM(pair, 1);
+    Py_ssize_t topic_size = PyByteArray_GET_SIZE(head) - QUEUE_HEAD_BYTES, used = PyByteArray_GET_SIZE(to->tail);
+    int64_t head_size = HEAD_BYTES + (flags & BORN_HOST_V6 ? 12 : 0) + (flags & STORE_HOST_V6 ? 12 : 0);
+    int64_t body_end = head_size + (int32_t)get32(record + head_size - 4);
+    int64_t new_size = body_end + 1 + topic_size + 2 + stored.size;
+    if (new_size > to->room || !lengthen(to->tail, used + new_size))
+        return 0;
+    unsigned char *at = (unsigned char *)PyByteArray_AS_STRING(to->tail) + used;
+    unsigned char *queue = (unsigned char *)PyByteArray_AS_STRING(head);
+    int64_t queue_offset = (int64_t)get64(queue + 4);
+    put_data(at, record, (Py_ssize_t)body_end);
+    put32(at, (uint32_t)new_size);
+    put_data(at + 12, queue, 4);
+    put64(put64(at + 20, (uint64_t)queue_offset), (uint64_t)to->physical_offset);
+    put64(at + (flags & BORN_HOST_V6 ? 68 : 56), (uint64_t)to->store_timestamp);
+    put64(at + head_size - 12, 0);  /* the offset of a prepared transaction */
+    at += body_end;
+    *at++ = (unsigned char)topic_size;
+    at = put_data(at, queue + QUEUE_HEAD_BYTES, topic_size);
+    put_data(put16(at, (uint32_t)stored.size), stored.at, stored.size);
+    put64(queue + 4, (uint64_t)queue_offset + 1);
+    PyObject *items[] = {
+        Py_NewRef(PyTuple_GET_ITEM(pair, 0)),
+        PyLong_FromLongLong(queue_offset),
+        PyLong_FromLongLong(to->physical_offset),
+        PyLong_FromLongLong(new_size),
+        PyLong_FromLong((int32_t)java_hash_of_bytes(found[TAGS].at, found[TAGS].size, 0)),
+        found[UNIQ_KEY].at == NULL ? Py_NewRef(Py_None) : ascii_text(found[UNIQ_KEY].at, found[UNIQ_KEY].size),
+        found[KEYS].at == NULL ? Py_NewRef(Py_None) : ascii_text(found[KEYS].at, found[KEYS].size),
+    };
+    PyObject *item = tuple_of(items, sizeof items / sizeof *items);
+    if (item == NULL || PyList_Append(to->taken, item) < 0) {
+        Py_XDECREF(item);
+        return 0;
+    }
+    Py_DECREF(item);
+    to->physical_offset += new_size;
+    to->room -= new_size;
+    return 1;
+}
+
+/* Deliver what is due of the entries, as far as all is usual and `most` and `room` allow. */
+static PyObject *deliver_all(
+    Delivery *to, const Log *log, PyObject *entries, int64_t at, int64_t most, int64_t room)
+{
+    int64_t end = PyBytes_GET_SIZE(entries);
+    Py_ssize_t count = 0, used = PyByteArray_GET_SIZE(to->tail);
+    PyObject *unknown = NULL;
+    for (; at <= end - ENTRY_BYTES && count < most; at += ENTRY_BYTES, count++) {
+        const unsigned char *entry = (const unsigned char *)PyBytes_AS_STRING(entries) + at, *record = record_of(log, entry);
+        int64_t size = (int32_t)get32(entry + 8), due = (int64_t)get64(entry + 12);
+        if (record == NULL || size > room || due > to->due || due < INT32_MIN
+            || !deliver(to, record, (int64_t)get64(entry), size, &unknown))
+            break;
+        room -= size;
+    }
+    if (PyErr_Occurred()) {
+        Py_XDECREF(unknown);
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyByteArray_Resize(to->tail, used);  /* which was longer, so it does not fail */
+        PyErr_Restore(type, value, traceback);
+        return NULL;
+    }
+    PyObject *found[] = {PyLong_FromLongLong(at), PyLong_FromSsize_t(count),
+                         unknown != NULL ? unknown : PyBytes_FromStringAndSize(NULL, 0)};
+    return tuple_of(found, 3);
+}
+
 PyDoc_STRVAR(take_records_doc,
 "take_records($module, entries, at, count, first_room, room, most, log, start, low, high, checked_before, queue_id, topic,\n"
-"codes, conditions, /)\n--\n\n"
-"-> (position, number of records, records)");
+"codes, conditions, delivery=(), /)\n--\n\n"
+"-> (position, number of records, records)\n\nWith `delivery`, records of delayed messages are not returned but\n"
+"delivered, and the third item is the key of a queue that is not known.");
 
 static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -588,8 +766,9 @@ static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_s
     Log log;
     Check check;
     Conditions conditions;
+    Delivery delivery;
     Py_buffer mapped;
-    if (!count_is(count, 15, "take_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
+    if ((count != 16 && !count_is(count, 15, "take_records")) || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
         || !read_number(arguments[2], 64, &left) || !read_number(arguments[3], 64, &longest)
         || !read_number(arguments[4], 64, &room) || !read_number(arguments[5], 64, &most)
         || !read_number(arguments[7], 64, &log.start) || !read_number(arguments[8], 64, &log.low)
@@ -603,6 +782,9 @@ static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_s
         PyErr_SetString(PyExc_ValueError, "position, start or conditions are malformed");
         return NULL;
     }
+    int is_delivery = count == 16 && !(PyTuple_Check(arguments[15]) && PyTuple_GET_SIZE(arguments[15]) == 0);
+    if (is_delivery && !read_delivery(arguments[15], &delivery))
+        return NULL;
     const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
     const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[13]);
     int64_t end = PyBytes_GET_SIZE(arguments[0]), entry_count = end / ENTRY_BYTES;
@@ -618,6 +800,12 @@ static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_s
     log.low = log.low < log.start ? log.start : log.low;
     log.high = log.high < log.start ? log.start : log.high;
     log.high = log.high - log.start > mapped.len ? log.start + mapped.len : log.high;
+    if (is_delivery) {
+        PyObject *done = deliver_all(&delivery, &log, arguments[0], at, left, room);
+        PyBuffer_Release(&mapped);
+        PyMem_Free(taken);
+        return done;
+    }
     int value = FALSE_VALUE;
     for (; at <= end - ENTRY_BYTES && taken_count < left && most > 0; at += ENTRY_BYTES, most--) {
         const unsigned char *record = record_of(&log, entries + at), *next;
@@ -758,6 +946,12 @@ static const Constant constants[] = {
     {"LONGEST_LEDGER_ENTRY_BYTES", LONGEST_LEDGER_ENTRY_BYTES},
     {"LEDGER_MAGIC", LEDGER_MAGIC},
     {"RECORD_OFFSET_AT", RECORD_OFFSET_AT},
+    {"TRANSACTION_MASK", TRANSACTION_MASK},
+    {"MAX_TOPIC_BYTES", MAX_TOPIC_BYTES},
+    {"MAX_PROPERTIES", MAX_PROPERTIES},
+    {"MAX_PROPERTIES_BYTES", MAX_PROPERTIES_BYTES},
+    {"MAX_QUEUE_ID_DIGITS", MAX_QUEUE_ID_DIGITS},
+    {"QUEUE_HEAD_BYTES", QUEUE_HEAD_BYTES},
     {"MAX_NAMES", MAX_NAMES},
     {"MAX_STACK", MAX_STACK},
     {NULL, 0},

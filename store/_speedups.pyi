@@ -1,6 +1,7 @@
 """The C functions of store/, when they are built; see protocol/speedups.py. Parameters are positional only."""
 
 import mmap
+from typing import Any
 
 SOURCE_CRC: int
 MESSAGE_MAGIC: int
@@ -18,6 +19,12 @@ LEDGER_BLANK_BYTES: int
 LONGEST_LEDGER_ENTRY_BYTES: int
 LEDGER_MAGIC: int
 RECORD_OFFSET_AT: int
+TRANSACTION_MASK: int
+MAX_TOPIC_BYTES: int
+MAX_PROPERTIES: int
+MAX_PROPERTIES_BYTES: int
+MAX_QUEUE_ID_DIGITS: int
+QUEUE_HEAD_BYTES: int
 MAX_NAMES: int
 MAX_STACK: int
 
@@ -56,6 +63,7 @@ def take_records(
     topic: bytes,
     codes: bytes,
     conditions: bytes,
+    delivery: tuple[()] | tuple[bytearray, dict[bytes, tuple[Any, bytearray]], list[Any], int, int, int, int, int] = (),
     /,
 ) -> tuple[int, int, bytes]: ...
 def entries_of(records: bytes, at: int, index: int, term: int, pos: int, room: int, /) -> tuple[bytes, bytes, int]: ...

@@ -4,6 +4,7 @@ It creates and owns the parts, and controls their lifetime: opening, background 
 `commit`. Everything else has an interface of its own:
 
     reading     messages, offsets, times, keys, log bytes
+    delivering  delayed messages that are due, many at a time
     replica     a slave's log: bytes as its master has them
     quorum      the log of a member of a group: what is committed, who leads
     silent_queues  the ends of queues of whose messages the log of a slave has none
@@ -26,6 +27,7 @@ from triomq.store.committing import Committing
 from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents, MakeLog, Marks
 from triomq.store.delay import DelayLevels
+from triomq.store.delivering import Delivering
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload, WorkerThread
@@ -101,6 +103,7 @@ class MessageStore:
         )
         self._committing = Committing(contents, live, marks, dispatch, self._refusals, stop)
         self._appending = Appending(contents, live, dispatch, self._refusals, stop, self._committing, now_ms)
+        self.delivering = Delivering(contents, live, self._refusals, stop, self._committing, now_ms)
         elsewhere: Offload = offload or trio.to_thread.run_sync
         self._log_thread = WorkerThread("commit log sync")
         self._syncs_in_kernel = offload is None
@@ -135,7 +138,7 @@ class MessageStore:
         )
         try:
             opened = await opening.run()
-            for part in (self._committing, self.reading, self.replica, self.quorum):
+            for part in (self._committing, self.reading, self.delivering, self.replica, self.quorum):
                 part.begin(opened)
             await self._flush.begin(in_kernel=self._syncs_in_kernel)
         except BaseException:

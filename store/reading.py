@@ -153,8 +153,12 @@ class Reading:
     def queue_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
         """Return (physical offset, size, tags code) of at most `count` consecutive entries of one queue file, for
         QUERY_CONSUME_QUEUE and delay delivery. A filler has the size 0x7FFFFFFF."""
+        return list(ENTRY.iter_unpack(self.packed_entries(topic, queue_id, queue_offset, count)))
+
+    def packed_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes:
+        """Return the same as they are stored (store/queues/consume_queue.py)."""
         queue = self._queues.find(topic, queue_id)
-        return list(ENTRY.iter_unpack(queue.entries(queue_offset, count))) if queue is not None else []
+        return queue.entries(queue_offset, count) if queue is not None else b""
 
     def leads_to_ext_unit(self, topic: str, queue_id: int, tags_code: int) -> bool:
         """Return whether `tags_code` of the queue's entry is the address of an ext unit (enableConsumeQueueExt)."""

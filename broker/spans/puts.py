@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.pending_put import PendingPut
 from triomq.protocol.record import BatchUnit
+from triomq.store.delivering import Delivery, RealQueues
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 APPEND: Final = "append"
@@ -105,6 +106,9 @@ class TracingWriter(MessageWriter):
         pending = PendingPut()
         self.put_plain(message, False, pending)
         return pending.result
+
+    def put_due(self, entries: bytes, at: int, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
+        return None  # each message has a span
 
     def put_delayed(self, message: MessageToStore, level: int, wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, None, wait, pending)

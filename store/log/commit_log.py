@@ -78,6 +78,10 @@ class CommitLog(StoreLog):
             offset += size
         return found
 
+    def room(self) -> int:
+        """See StoreLog."""
+        return self.file_size_bytes - self.next_offset % self.file_size_bytes - END_MARGIN_BYTES
+
     def write_pending(self) -> None:
         """See StoreLog. The bytes are committed then; with OSError nothing is."""
         for offset, data in self._segments:

@@ -88,6 +88,10 @@ class StoreLog:
         """Do the same as `place` for the records of a batch, which are added one behind the other."""
         raise NotImplementedError
 
+    def room(self) -> int:
+        """Return the number of bytes of records that fit behind the last one without `place`."""
+        return 0
+
     @property
     def pending_bytes(self) -> int:
         return self.next_offset - self.written_offset

@@ -135,6 +135,7 @@ async def test_only_what_the_message_itself_causes_makes_it_a_dead_letter(
 ) -> None:
     async with open_lab(tmp_path) as lab, delivering(lab, MemoryFile()) as offsets:
         await lab.put("T", b"refused", DELAY="1")
+        lab.deliver_one_by_one()
         inside = lab.store.append
 
         def refusing(message: MessageToStore) -> PutResult:

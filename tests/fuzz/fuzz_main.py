@@ -79,7 +79,7 @@ def all_targets(directory: Path) -> Known:
     from fuzz_targets import targets
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    known = {name: (target, maps[name == "record"]) for name, target in targets(*modules).items()}
+    known = {name: (target, maps[name in ("record", "due_record")]) for name, target in targets(*modules).items()}
     for name, (target, sources) in {**python_targets(directory), **codec_targets()}.items():
         lines = LineCoverage(sources)
         known[name] = (lines.traced(target), memoryview(lines.hits))

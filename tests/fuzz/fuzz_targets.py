@@ -21,6 +21,7 @@ from triomq.protocol.errors import FrameError, HeaderFieldError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
 from triomq.store.log import scanned_record
+from triomq.store.queues.consume_queue import ENTRY
 
 Target = Callable[[bytes], None]
 
@@ -70,6 +71,20 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         for end in (len(rest), len(rest) - 1, len(rest) + 1):
             assert store.scan_record(rest, at, end) == scanned_record.scan_record_reference(rest, at, end)
 
+    def due_record(data: bytes) -> None:
+        """Deliver a delayed message, whose record lies where it says."""
+        at = int.from_bytes(data[28:36], "big")
+        if at >> 62:
+            return
+        usual = fast_paths.due_message(data, at)
+        queues = {usual[0] if usual is not None else b"": (None, bytearray(13))}
+        entry = ENTRY.pack(at, len(data), 0)
+        to = (bytearray(), queues, [], 0, len(data), 0, 1 << 30, 0)
+        found = store.take_records(
+            entry, 0, 1, len(data), len(data), 1, data, at, at, at + len(data), 0, 0, b"", b"", b"", to
+        )
+        assert found == ((20, 1, b"") if usual is not None else (0, 0, b""))
+
     def frames(data: bytes) -> None:
         """A connection's decoder must raise nothing but FrameError, whatever the bytes."""
         with contextlib.suppress(FrameError):
@@ -77,7 +92,7 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
                 with contextlib.suppress(HeaderFieldError, UnicodeDecodeError):
                     command.header(SendMessageRequestHeaderV2)
 
-    found = (binary_header, json_header, header_record, stored_properties, sent_properties, record, frames)
+    found = (binary_header, json_header, header_record, stored_properties, sent_properties, record, due_record, frames)
     return {target.__name__: target for target in found}
 
 

@@ -81,6 +81,7 @@ WORDS = {
     "frames": JSON_WORDS + ENTRY_WORDS,
     "sent_properties": PROPERTY_WORDS,
     "stored_properties": PROPERTY_WORDS,
+    "due_record": PROPERTY_WORDS,
 }
 # Targets of one kind share the time that the kind gets.
 KINDS = {
@@ -89,7 +90,7 @@ KINDS = {
     "headers": ("binary_header", "json_header", "header_record", "header_fields"),
     "fastjson": ("fastjson_text", "json_bodies", "registration_body"),
     "properties": ("sent_properties", "stored_properties", "properties_text", "ids_and_addresses"),
-    "records": ("record", "whole_record", "transaction_records"),
+    "records": ("record", "due_record", "whole_record", "transaction_records"),
     "SQL92": ("sql92_expression",),
     "ACL files": ("acl_yaml",),
     "store files": ("store_files", "checkpoint_file", "json_tables"),

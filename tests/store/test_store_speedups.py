@@ -14,11 +14,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stored_records import encoded
 
+from triomq.broker import delay
 from triomq.broker.filters import conditions
 from triomq.dledger.ledger import entry_format, runs
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC
-from triomq.protocol import record, speedups, sys_flag
+from triomq.protocol import properties, record, speedups, sys_flag
 from triomq.protocol.java import string_hash
+from triomq.store import delivering
 from triomq.store.log import scanned_record
 from triomq.store.queues import consume_queue, index_file
 
@@ -152,6 +154,12 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "LONGEST_LEDGER_ENTRY_BYTES": runs.LONGEST_ENTRY_BYTES,
         "LEDGER_MAGIC": ENTRY_MAGIC,
         "RECORD_OFFSET_AT": record.PHYSICAL_OFFSET_AT,
+        "TRANSACTION_MASK": sys_flag.TRANSACTION_MASK,
+        "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
+        "MAX_PROPERTIES": 32,
+        "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,
+        "MAX_QUEUE_ID_DIGITS": delay.MAX_DIGITS,
+        "QUEUE_HEAD_BYTES": delivering._HEAD.size,
         "MAX_NAMES": conditions.MAX_NAMES,
         "MAX_STACK": conditions.MAX_STACK,
     }
