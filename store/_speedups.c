@@ -12,8 +12,8 @@
 #define ENTRY_BYTES 20
 #define PAGE_BYTES 4096
 
-/* Continue Java's string hash with `text`. */
-static int continue_hash(PyObject *text, uint32_t *value)
+/* Return whether `text` is a str whose characters can be read; an exception is set if not. */
+static int is_text(PyObject *text)
 {
     if (!PyUnicode_Check(text)) {
         PyErr_SetString(PyExc_TypeError, "topic and keys must be str");
@@ -23,6 +23,14 @@ static int continue_hash(PyObject *text, uint32_t *value)
     if (PyUnicode_READY(text) < 0)
         return 0;
 #endif
+    return 1;
+}
+
+/* Continue Java's string hash with `text`. */
+static int continue_hash(PyObject *text, uint32_t *value)
+{
+    if (!is_text(text))
+        return 0;
     *value = java_hash(text, *value);
     return 1;
 }
@@ -89,35 +97,64 @@ static int walk_keys(PyObject *keys, uint32_t topic_hash, Writing *file)
     return found;
 }
 
+/* Return the number of keys of a message: (topic, UNIQ_KEY, KEYS, physical offset, store timestamp), -1 with an exception set if
+   it is not that. Runs no Python code. */
+static Py_ssize_t count_keys(PyObject *message)
+{
+    int64_t number;
+    if (!PyTuple_Check(message) || PyTuple_GET_SIZE(message) != 5 || !PyLong_Check(PyTuple_GET_ITEM(message, 3))
+        || !PyLong_Check(PyTuple_GET_ITEM(message, 4))) {
+        PyErr_SetString(PyExc_TypeError, "messages must be tuples of three texts and two numbers");
+        return -1;
+    }
+    PyObject *uniq_key = PyTuple_GET_ITEM(message, 1), *keys = PyTuple_GET_ITEM(message, 2);
+    if (!is_text(PyTuple_GET_ITEM(message, 0)) || (uniq_key != Py_None && !is_text(uniq_key)) || (keys != Py_None && !is_text(keys))
+        || !read_number(PyTuple_GET_ITEM(message, 3), 64, &number) || !read_number(PyTuple_GET_ITEM(message, 4), 64, &number))
+        return -1;
+    Py_ssize_t has_uniq_key = uniq_key != Py_None && PyUnicode_GET_LENGTH(uniq_key) > 0;
+    return has_uniq_key + (keys != Py_None ? walk_keys(keys, 0, NULL) : 0);
+}
+
+/* Write the keys of a message that count_keys has accepted; entry times count from `begin` (ms) if that is positive. */
+static void write_message(Writing *file, PyObject *message, int64_t begin)
+{
+    PyObject *uniq_key = PyTuple_GET_ITEM(message, 1), *keys = PyTuple_GET_ITEM(message, 2);
+    int64_t timestamp = PyLong_AsLongLong(PyTuple_GET_ITEM(message, 4));
+    file->physical_offset = PyLong_AsLongLong(PyTuple_GET_ITEM(message, 3));
+    file->seconds = begin > 0 && timestamp > begin ? (timestamp - begin) / 1000 : 0; /* both positive: no overflow */
+    if (file->seconds > INT32_MAX)
+        file->seconds = INT32_MAX;
+    uint32_t topic_hash = 31 * java_hash(PyTuple_GET_ITEM(message, 0), 0) + '#';
+    if (uniq_key != Py_None && PyUnicode_GET_LENGTH(uniq_key) > 0)
+        write_one(file, absolute(java_hash(uniq_key, topic_hash)));
+    if (keys != Py_None)
+        walk_keys(keys, topic_hash, file);
+}
+
 PyDoc_STRVAR(write_keys_doc,
-"write_keys($module, slots, dirty_pages, entries, slot_count, number, room, topic, uniq_key, keys, physical_offset, "
-"seconds, /)\n--\n\n-> number of new slots; -1, with nothing written, when there is not room for all keys");
+"write_keys($module, slots, dirty_pages, entries, slot_count, number, entry_limit, begin_timestamp, messages, start, /)"
+"\n--\n\n-> (index of the first message whose keys have no room, number of new slots)");
 
 static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Writing file = {0};
-    int64_t room;
-    uint32_t topic_hash = 0, code;
+    int64_t limit, begin, start;
     Py_buffer slots;
-    if (!count_is(count, 11, "write_keys"))
+    if (!count_is(count, 9, "write_keys"))
         return NULL;
-    PyObject *pages = arguments[1], *entries = arguments[2], *uniq_key = arguments[7], *keys = arguments[8];
-    if (!PyByteArray_Check(pages) || !PyByteArray_Check(entries)) {
-        PyErr_SetString(PyExc_TypeError, "dirty_pages and entries must be bytearrays");
+    PyObject *pages = arguments[1], *entries = arguments[2], *messages = arguments[7];
+    if (!PyByteArray_Check(pages) || !PyByteArray_Check(entries) || !PyList_Check(messages)) {
+        PyErr_SetString(PyExc_TypeError, "dirty_pages and entries must be bytearrays, messages a list");
         return NULL;
     }
     if (!read_number(arguments[3], 32, &file.slot_count) || !read_number(arguments[4], 32, &file.number)
-        || !read_number(arguments[5], 32, &room) || !read_number(arguments[9], 64, &file.physical_offset)
-        || !read_number(arguments[10], 32, &file.seconds) || !continue_hash(arguments[6], &topic_hash))
+        || !read_number(arguments[5], 32, &limit) || !read_number(arguments[6], 64, &begin)
+        || !read_number(arguments[8], 32, &start))
         return NULL;
-    topic_hash = 31 * topic_hash + '#';
-    code = topic_hash;
-    if ((uniq_key != Py_None && !continue_hash(uniq_key, &code)) || (keys != Py_None && !continue_hash(keys, &(uint32_t){0})))
+    if (start < 0) {
+        PyErr_SetString(PyExc_IndexError, "start is negative");
         return NULL;
-    int has_uniq_key = uniq_key != Py_None && PyUnicode_GET_LENGTH(uniq_key) > 0;
-    Py_ssize_t wanted = has_uniq_key + (keys != Py_None ? walk_keys(keys, topic_hash, NULL) : 0);
-    if (wanted > room)
-        return PyLong_FromLong(-1);
+    }
     if (PyObject_GetBuffer(arguments[0], &slots, PyBUF_WRITABLE) < 0)
         return NULL;
     if (file.slot_count <= 0 || HEADER_BYTES + file.slot_count * SLOT_BYTES > slots.len
@@ -125,6 +162,18 @@ static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssi
         PyErr_SetString(PyExc_IndexError, "slot table exceeds the file");
         PyBuffer_Release(&slots);
         return NULL;
+    }
+    /* Everything that can fail comes first, and from here on no Python code runs that could change the list. */
+    Py_ssize_t stop = start, wanted = 0;
+    for (; stop < PyList_GET_SIZE(messages); stop++) {
+        Py_ssize_t found = count_keys(PyList_GET_ITEM(messages, stop));
+        if (found < 0) {
+            PyBuffer_Release(&slots);
+            return NULL;
+        }
+        if (found > limit - file.number - wanted)
+            break;
+        wanted += found;
     }
     Py_ssize_t used = PyByteArray_GET_SIZE(entries);
     if (PyByteArray_Resize(entries, used + wanted * ENTRY_BYTES) < 0) {
@@ -134,12 +183,10 @@ static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssi
     file.slots = slots.buf;
     file.pages = (unsigned char *)PyByteArray_AS_STRING(pages);
     file.entries = (unsigned char *)PyByteArray_AS_STRING(entries) + used;
-    if (has_uniq_key)
-        write_one(&file, absolute(code));
-    if (keys != Py_None)
-        walk_keys(keys, topic_hash, &file);
+    for (Py_ssize_t at = start; at < stop; at++)
+        write_message(&file, PyList_GET_ITEM(messages, at), begin);
     PyBuffer_Release(&slots);
-    return PyLong_FromLong(file.new_slots);
+    return Py_BuildValue("(ni)", stop, file.new_slots);
 }
 
 PyDoc_STRVAR(add_queue_entry_doc, "add_queue_entry($module, buffer, physical_offset, size_bytes, tags_code, /)\n--\n\n-> None");

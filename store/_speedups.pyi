@@ -35,14 +35,12 @@ def write_keys(
     entries: bytearray,
     slot_count: int,
     number: int,
-    room: int,
-    topic: str,
-    uniq_key: str | None,
-    keys: str | None,
-    physical_offset: int,
-    seconds: int,
+    entry_limit: int,
+    begin_timestamp: int,
+    messages: list[tuple[str, str | None, str | None, int, int]],
+    start: int,
     /,
-) -> int: ...
+) -> tuple[int, int]: ...
 def add_queue_entry(buffer: bytearray, physical_offset: int, size_bytes: int, tags_code: int, /) -> None: ...
 def scan_record(
     data: bytes, at: int, end: int, /

@@ -168,8 +168,7 @@ class Committing:
         if self._log.committed_offset < self._log.written_offset:
             self.uncommitted.extend(pending)
             return
-        for entry in pending:
-            self._dispatch.apply(entry)
+        self._dispatch.apply_all(pending)
         if pending:
             self.last_store_timestamp = pending[-1].place.store_timestamp
         self._write_queues()
@@ -180,14 +179,14 @@ class Committing:
     def commit_to(self, offset: int) -> None:
         """Dispatch and publish what a quorum has: the written messages before `offset`, all of which are in
         `uncommitted`. Raises StoreFailed."""
-        uncommitted, dispatch = self.uncommitted, self._dispatch
-        entry = None
+        uncommitted = self.uncommitted
+        entries: list[DispatchEntry] = []
         with self._fail_stop.during("a commit"):
             while uncommitted and uncommitted[0].place.physical_offset < offset:
-                entry = uncommitted.popleft()
-                dispatch.apply(entry)
-            if entry is not None:
-                self.last_store_timestamp = entry.place.store_timestamp
+                entries.append(uncommitted.popleft())
+            self._dispatch.apply_all(entries)
+            if entries:
+                self.last_store_timestamp = entries[-1].place.store_timestamp
             self._log.committed_offset = offset
             self._write_queues()
             self._marks.committed.advance(offset)

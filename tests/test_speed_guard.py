@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS = {
     "send json 4x64": 3129,
     "send binary 128 B": 4224,
-    "send TLS 64x1": 3702,
-    "batch send 32": 1594,
-    "transaction 4x64": 9088,
+    "send TLS 64x1": 3619,
+    "batch send 32": 1492,
+    "transaction 4x64": 8911,
     "delayed send 4x64": 3634,
     "delayed, due at once": 2502,
     "long poll": 8398,

@@ -32,6 +32,7 @@ from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.index import Index
+from triomq.store.queues.index_file import IndexKeys
 
 SUMMARY = "rebuild consume queues and index from the commit log"
 OPEN_FILES: Final = 256
@@ -166,10 +167,17 @@ def write_index(piece: tuple[StoreFacts, str]) -> Iterator[tuple[int]]:
     found = facts.segments
     for segment in found:
         walk = SegmentWalk(segment, delays, is_last=segment is found[-1])
+        messages: list[IndexKeys] = []
         for record in walk.records():
-            if record.sys_flag & 12 != 12 and (record.uniq_key or record.keys):
-                index.add(record.topic, record.uniq_key, record.keys, record.place)
+            if record.sys_flag & 12 != 12 and record.key_hashes:
+                place = record.place
+                keys = record.topic, record.uniq_key, record.keys, place.physical_offset, place.store_timestamp
+                messages.append(keys)
                 count += len(record.key_hashes)
+                if len(messages) >= WRITE_EVERY:
+                    index.add(messages)
+                    messages = []
+        index.add(messages)
         if any(finding.kind == "no record" for finding in walk.findings):
             raise StoreDamaged(
                 f"{segment.path}: {walk.findings[0].place}: {walk.findings[0].text}; run the audit first"

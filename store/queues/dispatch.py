@@ -8,7 +8,7 @@ Transactions of type prepared and rollback enter no consume queue; rollback ente
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -25,6 +25,7 @@ from triomq.store.log.scanned_record import ScannedRecord
 from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.index import Index
+from triomq.store.queues.index_file import IndexKeys
 from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import ExtUnit, PutResult
 
@@ -75,6 +76,17 @@ class DispatchEntry:
         # INNER_MULTI_DISPATCH: further queues that receive an entry of the same message, each with its queue offset.
         self.more_queues: list[tuple[ConsumeQueue, int]] | None = None
 
+    @property
+    def has_keys(self) -> bool:
+        """Return whether the index gets keys of this record."""
+        if not self.uniq_key and (not self.keys or not self.keys.strip(" ")):
+            return False
+        return self.sys_flag & sys_flag.TRANSACTION_MASK != sys_flag.TRANSACTION_ROLLBACK
+
+    def index_keys(self) -> IndexKeys:
+        place = self.place
+        return self.topic, self.uniq_key, self.keys, place.physical_offset, place.store_timestamp
+
     def queue_places(self) -> list[tuple[ConsumeQueue, int]]:
         """Return all queues that receive an entry of the message, each with its queue offset."""
         first = [(self.queue, self.place.queue_offset)] if self.queue is not None else []
@@ -102,13 +114,22 @@ class Dispatch:
 
     def apply(self, entry: DispatchEntry) -> None:
         """Add the queue entries and index keys of one committed record. Never raises: a failing index stalls."""
-        queue = entry.queue
-        if queue is not None:
-            self.add(queue, entry)
-            if entry.more_queues is not None:
-                for more, _ in entry.more_queues:
-                    self.add(more, entry)
-        self.add_to_index(entry)
+        self.apply_all((entry,))
+
+    def apply_all(self, entries: Iterable[DispatchEntry]) -> None:
+        """Do the same for records in the order of the log."""
+        messages: list[IndexKeys] = []
+        for entry in entries:
+            queue = entry.queue
+            if queue is not None:
+                self.add(queue, entry)
+                if entry.more_queues is not None:
+                    for more, _ in entry.more_queues:
+                        self.add(more, entry)
+            if entry.has_keys:
+                messages.append(entry.index_keys())
+        if messages:
+            self._add_to_index(messages)
 
     def add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         """Add the entry of one record to one queue."""
@@ -124,29 +145,26 @@ class Dispatch:
             tags_code = queue.ext.put(ExtUnit(tags_code, entry.place.store_timestamp, bit_map))
         queue.add(entry.place.physical_offset, entry.place.size_bytes, tags_code)
 
-    def add_to_index(self, entry: DispatchEntry) -> None:
-        """Add the keys of one record. The caller must not pass a record that the index already has."""
+    def _add_to_index(self, messages: list[IndexKeys]) -> None:
         index = self._index
-        if not index.is_enabled or index.stalled_at >= 0 or (entry.uniq_key is None and entry.keys is None):
-            return
-        if entry.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK:
+        if not index.is_enabled or index.stalled_at >= 0:
             return
         try:
-            index.add(entry.topic, entry.uniq_key, entry.keys, entry.place)
+            index.add(messages)
         except OSError as error:
-            index.stalled_at = entry.place.physical_offset
             index.failed(error)
 
     def add_missing_to_index(self, entry: DispatchEntry) -> None:
         """Add the keys that the index lacks of a record, which may be its newest one with only some keys present."""
         index = self._index
+        if not entry.has_keys:
+            return
         if entry.place.physical_offset > index.end_physical_offset:
-            self.add_to_index(entry)
+            self._add_to_index([entry.index_keys()])
             return
         try:
-            index.add_missing(entry.topic, entry.uniq_key, entry.keys, entry.place)
+            index.add_missing(entry.index_keys())
         except OSError as error:
-            index.stalled_at = entry.place.physical_offset
             index.failed(error)
 
     def index_again(self, commit_log: StoreLog, begin: int, stop: int) -> int:

@@ -12,13 +12,12 @@ from typing import Final
 
 import structlog
 
-from triomq.protocol.message_to_store import Place
 from triomq.protocol.outage import Outage
 from triomq.store.disk import layout
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.queues.index_file import IndexFile, file_size_bytes, key_hash, keys_of
+from triomq.store.queues.index_file import IndexFile, IndexKeys, file_size_bytes, key_hash, keys_of
 
 log = structlog.get_logger("triomq.store.index")
 
@@ -100,31 +99,55 @@ class Index:
     def end_timestamp(self) -> int:
         return self.files[-1].end_timestamp if self.files else 0
 
-    def add(self, topic: str, uniq_key: str | None, keys: str | None, place: Place) -> None:
-        """Index one message. Raises OSError if a new file cannot be created or buffered entries cannot be written."""
-        files = self.files
-        if files and not files[-1].is_full:
-            file = files[-1]
-            if file.put(topic, uniq_key, keys, place):
-                if file.buffered_bytes >= WRITE_OUT_BYTES:
-                    file.write_out()
-                return
-        for key in keys_of(uniq_key, keys):
-            self._put(topic, key, place)
+    def add(self, messages: list[IndexKeys]) -> None:
+        """Index messages that it does not have, in the order of the log. Raises OSError if a new file cannot be created
+        or buffered entries cannot be written; it is stalled then."""
+        at = reached = 0
+        try:
+            while at < len(messages):
+                reached = at
+                if self.files and not self.files[-1].is_full:
+                    file = self.files[-1]
+                    at = file.put(messages, at)
+                    if at > reached:
+                        reached = at - 1
+                        if file.buffered_bytes >= WRITE_OUT_BYTES:
+                            file.write_out()
+                        continue
+                self._put_one_by_one(messages[at])
+                at += 1
+        except OSError:
+            self._stall(messages[reached])
+            raise
 
-    def add_missing(self, topic: str, uniq_key: str | None, keys: str | None, place: Place) -> None:
-        """Index the keys of one message that the index lacks (its newest message, when recovery replays it)."""
-        for key in keys_of(uniq_key, keys):
-            code = key_hash(topic, key)
-            if not any(file.has(code, place.physical_offset) for file in self.files[-2:]):
-                self._put(topic, key, place)
+    def add_missing(self, message: IndexKeys) -> None:
+        """Index the keys of one message that the index lacks (its newest message, when recovery replays it). Raises
+        OSError, as `add` does."""
+        topic, uniq_key, keys, physical_offset, store_timestamp = message
+        try:
+            for key in keys_of(uniq_key, keys):
+                code = key_hash(topic, key)
+                if not any(file.has(code, physical_offset) for file in self.files[-2:]):
+                    self._put(topic, key, physical_offset, store_timestamp)
+        except OSError:
+            self._stall(message)
+            raise
 
-    def _put(self, topic: str, key: str, place: Place) -> None:
+    def _stall(self, message: IndexKeys) -> None:
+        _, _, _, self.stalled_at, _ = message
+
+    def _put_one_by_one(self, message: IndexKeys) -> None:
+        """Index a message whose keys the newest file has no room for: it may begin in one file and end in the next."""
+        topic, uniq_key, keys, physical_offset, store_timestamp = message
+        for key in keys_of(uniq_key, keys):
+            self._put(topic, key, physical_offset, store_timestamp)
+
+    def _put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> None:
         files = self.files
         if not files or files[-1].is_full:
-            self._roll(place.store_timestamp)
+            self._roll(store_timestamp)
         file = files[-1]
-        file.put(topic, key, None, place)
+        file.put([(topic, key, None, physical_offset, store_timestamp)])
         if file.buffered_bytes >= WRITE_OUT_BYTES:
             file.write_out()
 

@@ -18,10 +18,9 @@ import struct
 import sys
 from array import array
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from triomq.protocol.java import string_hash
-from triomq.protocol.message_to_store import Place
 from triomq.protocol.speedups import accelerated
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
@@ -76,6 +75,13 @@ def keys_of(uniq_key: str | None, keys: str | None) -> list[str]:
     return found
 
 
+IndexKeys: TypeAlias = tuple[str, str | None, str | None, int, int]
+"""What the index takes of one message: topic, UNIQ_KEY, KEYS, physical offset and store time (ms). It has at least one
+key."""
+_OFFSET: Final = 3
+_TIMESTAMP: Final = 4
+
+
 PAGES_IN_A_PART: Final = 128
 """Changed pages that `write_part` writes; each write counts as a page more. It takes some hundred microseconds."""
 
@@ -86,32 +92,36 @@ def write_keys_reference(
     entries: bytearray,
     slot_count: int,
     number: int,
-    room: int,
-    topic: str,
-    uniq_key: str | None,
-    keys: str | None,
-    physical_offset: int,
-    seconds: int,
-) -> int:
-    """Append an entry for each key of a message, numbered from `number` on, point its slot to it and mark the slot's
-    page. Return the number of slots that were empty; a slot that points to no entry counts as empty. If there are more
-    keys than `room`, return -1 and change nothing."""
-    wanted = keys_of(uniq_key, keys)
-    if len(wanted) > room:
-        return -1
+    entry_limit: int,
+    begin_timestamp: int,
+    messages: list[IndexKeys],
+    start: int,
+) -> tuple[int, int]:
+    """Append an entry for each key of the messages from `start` on, numbered from `number` on, point its slot to it and
+    mark the slot's page. Stop before the first message whose keys would not all have numbers below `entry_limit`.
+    Return where that was in the list, and the number of slots that were empty; a slot that points to no entry counts as
+    empty."""
     new_slots = 0
-    for key in wanted:
-        code = key_hash(topic, key)
-        slot_at = HEADER_BYTES + code % slot_count * SLOT_BYTES
-        previous: int = _read_slot(slots, slot_at)[0]
-        if previous <= 0 or previous >= number:
-            previous = 0
-            new_slots += 1
-        entries += _pack_entry(code, physical_offset, seconds, previous)
-        _write_slot(slots, slot_at, number)
-        dirty_pages[slot_at // PAGE_BYTES] = 1
-        number += 1
-    return new_slots
+    for at in range(start, len(messages)):
+        topic, uniq_key, keys, physical_offset, store_timestamp = messages[at]
+        wanted = keys_of(uniq_key, keys)
+        if len(wanted) > entry_limit - number:
+            return at, new_slots
+        seconds = 0
+        if begin_timestamp > 0:
+            seconds = min(max(0, store_timestamp - begin_timestamp) // 1000, 0x7FFFFFFF)
+        for key in wanted:
+            code = key_hash(topic, key)
+            slot_at = HEADER_BYTES + code % slot_count * SLOT_BYTES
+            previous: int = _read_slot(slots, slot_at)[0]
+            if previous <= 0 or previous >= number:
+                previous = 0
+                new_slots += 1
+            entries += _pack_entry(code, physical_offset, seconds, previous)
+            _write_slot(slots, slot_at, number)
+            dirty_pages[slot_at // PAGE_BYTES] = 1
+            number += 1
+    return max(start, len(messages)), new_slots
 
 
 _write_keys: Final = accelerated(write_keys_reference)
@@ -215,43 +225,36 @@ class IndexFile:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def put(self, topic: str, uniq_key: str | None, keys: str | None, place: Place) -> bool:
-        """Add an entry for each key of one message, in memory only. Return False, with nothing changed, if the file has
-        no room for all of them."""
+    def put(self, messages: list[IndexKeys], start: int = 0) -> int:
+        """Add an entry for each key of the messages from `start` on, in memory only. Return where in the list the first
+        message is for whose keys the file has no room, the list's length if there is none."""
         slots = self._slots
         if slots is None:
             raise RuntimeError("the index file is not open for writing")
         is_first = self.index_count <= 1
-        seconds = 0
-        if self.begin_timestamp > 0 and not is_first:
-            seconds = min(max(0, (place.store_timestamp - self.begin_timestamp) // 1000), 0x7FFFFFFF)
         before = len(self._buffer)
-        new_slots = _write_keys(
+        stop, new_slots = _write_keys(
             slots,
             self._dirty_pages,
             self._buffer,
             self._slot_count,
             self.index_count,
-            self.entry_limit - self.index_count,
-            topic,
-            uniq_key,
-            keys,
-            place.physical_offset,
-            seconds,
+            self.entry_limit,
+            messages[start][_TIMESTAMP] if is_first else self.begin_timestamp,
+            messages,
+            start,
         )
-        if new_slots < 0:
-            return False
-        count = (len(self._buffer) - before) // ENTRY_BYTES
-        if count:
+        if stop > start:
+            last = messages[stop - 1]
             if is_first:
-                self.begin_physical_offset = place.physical_offset
-                self.begin_timestamp = place.store_timestamp
+                self.begin_physical_offset = messages[start][_OFFSET]
+                self.begin_timestamp = messages[start][_TIMESTAMP]
             self.hash_slot_count += new_slots
-            self.index_count += count
-            self.end_physical_offset = place.physical_offset
-            self.end_timestamp = place.store_timestamp
+            self.index_count += (len(self._buffer) - before) // ENTRY_BYTES
+            self.end_physical_offset = last[_OFFSET]
+            self.end_timestamp = last[_TIMESTAMP]
             self.is_dirty = True
-        return True
+        return stop
 
     @property
     def buffered_bytes(self) -> int:

@@ -17,10 +17,10 @@ from store_support import WallClock, abandon, message, open_store
 from structlog.testing import capture_logs
 
 from triomq.protocol import record
-from triomq.protocol.message_to_store import Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.queues.index_file import PAGES_IN_A_PART, IndexFile, key_hash
+from triomq.store.queues import index as index_module
+from triomq.store.queues.index_file import PAGES_IN_A_PART, IndexFile, IndexKeys, key_hash
 
 
 async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_empty_slot_leads_to_no_entry_not_even_to_one_of_zeros(tmp_path: Path
     assert found == []
     file.close()
     with pytest.raises(RuntimeError, match="not open for writing"):
-        file.put("T", "u", None, Place(physical_offset=0, queue_offset=0, store_timestamp=1))
+        file.put([("T", "u", None, 0, 1)])
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
@@ -142,7 +142,7 @@ def test_only_slot_pages_that_changed_are_written(tmp_path: Path) -> None:
     pages = {0: (40, 4056), 1: (4096, 4096), 3: (12288, 4096), 4: (16384, 20040 - 16384)}
     for page, written in pages.items():
         files.journal.clear()
-        assert file.put("T", keys[page], None, Place(physical_offset=page, queue_offset=0, store_timestamp=1))
+        assert file.put([("T", keys[page], None, page, 1)]) == 1
         file.write_out()
         sizes = [(operation.at, len(operation.data)) for operation in files.journal]
         assert sizes == [(20040 + (1 + list(pages).index(page)) * 20, 20), written, (0, 40)], page
@@ -164,9 +164,8 @@ def key(number: int) -> str:
 
 
 def add_keys(file: IndexFile, first: int, count: int) -> None:
-    for number in range(first, first + count):
-        place = Place(physical_offset=number * 100, queue_offset=number, store_timestamp=1)
-        assert file.put("T", key(number), None, place)
+    messages = [("T", key(number), None, number * 100, 1) for number in range(first, first + count)]
+    assert file.put(list[IndexKeys](messages)) == count
 
 
 def keys_on_disk(path: Path, count: int) -> list[bool]:
@@ -279,4 +278,42 @@ async def test_keys_of_one_message_that_did_not_all_find_room_are_completed_late
     for number in range(130):
         found = store.reading.query_by_key("T", f"k{number}", 9, 0, 1 << 60)
         assert set(found.physical_offsets) == {put.physical_offset}, number
+    await store.close()
+
+
+@pytest.mark.parametrize("messages", [20, 100], ids=["in one file", "in several files"])
+async def test_keys_of_one_commit_that_cannot_be_written_are_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: int
+) -> None:
+    """What the index buffers becomes too much at the end of the commit, or in its middle."""
+    monkeypatch.setattr(index_module, "WRITE_OUT_BYTES", 200)
+    files = FailingFiles()
+    store = await open_store(tmp_path, files=files)
+    index = store.contents.index
+    assert store.append(message(keys="before")).is_ok
+    store.commit()
+    puts = [store.append(message(uniq_key=f"u{number}", keys=f"k{number}")) for number in range(messages)]
+    files.where, files.error = "/index/", FULL
+    store.commit()
+    assert all(put.is_ok for put in puts), "the log has them"
+    assert puts[0].physical_offset <= index.stalled_at <= puts[-1].physical_offset
+    files.error = 0
+    await store._backlog.catch_up_index()
+    assert index.stalled_at == -1
+    for number, put in enumerate(puts):
+        for key_text in (f"u{number}", f"k{number}"):
+            assert store.reading.query_by_key("T", key_text, 9, 0, 1 << 60).physical_offsets == [put.physical_offset]
+    await store.close()
+
+
+@pytest.mark.parametrize("keys", ["", " ", "   "])
+async def test_a_message_without_a_key_leaves_no_trace_in_the_index(tmp_path: Path, keys: str) -> None:
+    store = await open_store(tmp_path)
+    assert store.append(message(keys=keys)).is_ok
+    indexed = store.append(message(keys=" k  k2 "))
+    assert store.append(message(keys=keys)).is_ok
+    store.commit()
+    [file] = store.contents.index.files
+    assert (file.index_count, file.begin_physical_offset) == (3, indexed.physical_offset)
+    assert file.end_physical_offset == indexed.physical_offset
     await store.close()

@@ -53,52 +53,69 @@ some_keys = st.none() | st.lists(st.sampled_from(["", "a", "b2", "ü", "\U0001f6
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["T", "ü"]), some_keys, some_keys, st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)
+            st.sampled_from(["T", "ü"]),
+            some_keys,
+            some_keys,
+            st.integers(0, 2**63 - 1),
+            st.integers(-(2**63), 2**63 - 1),
         ),
         max_size=8,
     ),
     st.integers(1, 8),
     st.integers(0, 12),
+    st.sampled_from([-5, 0, 1, 1_700_000_000_000]),
     st.binary(min_size=80, max_size=80),
 )
 def test_write_keys(
     c: ModuleType,
     messages: list[tuple[str, str | None, str | None, int, int]],
     slot_count: int,
-    room: int,
+    limit: int,
+    begin_timestamp: int,
     garbage: bytes,
 ) -> None:
     files = [(bytearray(garbage), bytearray(1), bytearray()) for _ in range(2)]
-    for message in messages:
+    start = 0
+    while start <= len(messages):
         number = 1 + len(files[0][2]) // 20
         answers = [
-            function(*file, slot_count, number, room - number, *message)
+            function(*file, slot_count, number, limit, begin_timestamp, messages, start)
             for function, file in zip((c.write_keys, index_file.write_keys_reference), files, strict=True)
         ]
         assert answers[0] == answers[1]
         assert files[0] == files[1]
+        start = answers[0][0] + 1  # the message that has no room is left out
 
 
 def test_what_lies_outside_is_refused(c: ModuleType) -> None:
     slots, pages, entries = bytearray(44), bytearray(1), bytearray()
-    watched = [slots, pages, entries]
+    messages: list[Any] = [("t", "key", None, 0, 0)]
+    watched = [slots, pages, entries, messages]
     before = [sys.getrefcount(each) for each in watched]
     for slot_count in (2, 0, -1):
         with pytest.raises(IndexError):
-            c.write_keys(slots, pages, entries, slot_count, 1, 5, "t", "key", None, 0, 0)
+            c.write_keys(slots, pages, entries, slot_count, 1, 5, 0, messages, 0)
     with pytest.raises(IndexError):
-        c.write_keys(bytearray(10_000), pages, entries, 2000, 1, 5, "t", "key", None, 0, 0)
+        c.write_keys(bytearray(10_000), pages, entries, 2000, 1, 5, 0, messages, 0)
+    with pytest.raises(IndexError):
+        c.write_keys(slots, pages, entries, 1, 1, 5, 0, messages, -1)
     with pytest.raises(struct.error):
-        c.write_keys(slots, pages, entries, 1, 1, 5, "t", "key", None, 0, 2**31)
+        c.write_keys(slots, pages, entries, 1, 1, 5, 0, [*messages, ("t", "key", None, 2**63, 0)], 0)
     with pytest.raises(BufferError):
-        c.write_keys(bytes(44), pages, entries, 1, 1, 5, "t", "key", None, 0, 0)
-    for wrong in (
-        (slots, b"", entries, 1, 1, 5, "t", "key", None),
-        (slots, pages, entries, 1, 1, 5, "t", b"key", None),
-    ):
+        c.write_keys(bytes(44), pages, entries, 1, 1, 5, 0, messages, 0)
+    with pytest.raises(TypeError):
+        c.write_keys(slots, b"", entries, 1, 1, 5, 0, messages, 0)
+    with pytest.raises(TypeError):
+        c.write_keys(slots, pages, entries, 1, 1, 5, 0, tuple(messages), 0)
+    wrong: list[Any] = [
+        ("t", b"key", None, 0, 0),
+        (b"t", "key", None, 0, 0),
+        ("t", "key", 1, 0, 0),
+        ("t", "key", None, 0.0, 0),
+    ]
+    for message in (*wrong, ("t", "key", None, 0), ["t", "key", None, 0, 0]):
         with pytest.raises(TypeError):
-            c.write_keys(*wrong, 0, 0)
-    del wrong
+            c.write_keys(slots, pages, entries, 1, 1, 5, 0, [*messages, message], 0)
     assert not entries
     assert slots == bytearray(44)
     slots += b"not held"
