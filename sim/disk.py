@@ -26,6 +26,7 @@ from triomq.store.disk.kernel_sync import KernelSync
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
+_STEP_NS = 1_000_000_000
 _ZEROS = bytes(PAGE_BYTES)
 
 
@@ -47,11 +48,24 @@ class Disk:
         """Whether no byte of the commit log waits for a sync."""
         self.names: dict[str, list[tuple[str, Callable[[], None]]]] = {}
         """For each directory: (path, what undoes the change), oldest first."""
+        self._times: dict[int, int] = {}
+        """For each file and directory (inode): when it was changed, in steps of a clock that each change moves."""
+        self._steps = 0
         self._kept = directory / "undo"
         self._kept.mkdir(parents=True)
         self._numbers = 0
         self._copy = directory.parent / f"{directory.name}-copy"
         self._unlinked: tuple[str, str] | None = None
+
+    def changed(self, what: int | str) -> None:
+        """Move the clock of the modification times, and set that of a descriptor or path."""
+        self._steps += 1
+        self._times[os.stat(what).st_ino] = self._steps * _STEP_NS
+
+    def size_and_time(self, path: str) -> tuple[int, int]:
+        """Return what the system calls size and modification time; changes by others have their real time."""
+        status = os.stat(path)
+        return status.st_size, self._times.get(status.st_ino, status.st_mtime_ns)
 
     # What administrators and accidents do to files, while nothing runs on them.
 
@@ -63,6 +77,7 @@ class Disk:
         """Go back to the copy."""
         shutil.rmtree(self.directory / "store")
         shutil.copytree(self._copy, self.directory / "store")
+        self._times.clear()
         self.synced_pages.clear()
         self.failed_pages.clear()
         self.names.clear()
@@ -163,6 +178,7 @@ class DiskFiles(Files):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def _changed(self, path: str, undo: Callable[[], None]) -> None:
+        self._disk.changed(os.path.dirname(path))
         self._disk.names.setdefault(os.path.dirname(path), []).append((path, undo))
 
     def _remember(self, fd: int, at: int, size_bytes: int) -> None:
@@ -179,6 +195,7 @@ class DiskFiles(Files):
         is_new = not os.path.exists(path)
         fd = super().create(path, size_bytes)
         if is_new:
+            self._disk.changed(fd)
             self._changed(path, lambda: _remove(path))
         return fd
 
@@ -190,6 +207,7 @@ class DiskFiles(Files):
                 raise RuntimeError("an error that nobody foresaw")
         if len(data):
             self._remember(fd, at, len(data))
+        self._disk.changed(fd)
         if self.fuse == 0:
             self._write_a_part(fd, bytes(data), at)
             self.is_dead = True
@@ -248,6 +266,7 @@ class DiskFiles(Files):
             self._remember(fd, at, 1)
             at = (at // PAGE_BYTES + 1) * PAGE_BYTES
         super().truncate(fd, size_bytes)
+        self._disk.changed(fd)
 
     def allocate(self, fd: int, at: int, size_bytes: int) -> None:
         self._check(needs_space=True)
@@ -261,6 +280,7 @@ class DiskFiles(Files):
             at = os.path.dirname(at)
         super().make_directories(path)
         for directory in reversed(made):
+            self._disk.changed(directory)
             self._changed(directory, partial(shutil.rmtree, directory, ignore_errors=True))
 
     def rename(self, source: str, target: str) -> None:
@@ -288,6 +308,9 @@ class DiskFiles(Files):
                 _link(kept, path)
 
         self._changed(path, undo)
+
+    def size_and_time(self, path: str) -> tuple[int, int]:
+        return self._disk.size_and_time(path)
 
     def disk_usage_ratio(self, path: str) -> float:
         return 0.99 if self._disk.is_full else 0.1

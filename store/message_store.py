@@ -34,6 +34,7 @@ from triomq.store.disk.worker_thread import Offload, WorkerThread
 from triomq.store.errors import StoreClosed, StoreError
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
+from triomq.store.queues import queue_note
 from triomq.store.queues.dispatch import BitMapOf, Dispatch
 from triomq.store.quorum import Quorum
 from triomq.store.reading import Reading
@@ -201,9 +202,19 @@ class MessageStore:
             is_whole = self.replica.is_whole or not self._live.is_slave or contents.log.needs_quorum
             is_whole = is_whole and not self._committing.is_end_unclear and not self._committing.pending
             note = clean_note(contents.log, contents.queues, contents.index) if is_whole else None
+            if note is not None:
+                self._note_queues(note.digest)
             self._is_flushed = await self._flush.flush_thoroughly(note)
             if self._committing.pending:
                 raise StoreError(self._committing.unwritten())
+
+    def _note_queues(self, digest: int) -> None:
+        """Write down what the next start would otherwise read of each queue."""
+        contents = self.contents
+        begin = contents.log.min_offset
+        is_cleaned = contents.queues.cleaned_start == begin
+        data = queue_note.encode(digest, begin if is_cleaned else -1, contents.queues.rows())
+        queue_note.save(contents.files, contents.paths.queue_note, data)
 
     def _release(self) -> None:
         """End all waits, and release threads, descriptors and the lock. Remove the abort file if nothing failed."""

@@ -48,6 +48,28 @@ class FileSequence:
         self.files.sort(key=_start)
         return short
 
+    def load_one(self, start: int, names_changed_ns: int, changed_ns: int) -> bool:
+        """Add the file that starts here, if its size is full and the two times are those that `times_of_one` returned.
+        Return False, and add nothing, if not."""
+        try:
+            if self._pool.files.size_and_time(self.directory)[1] != names_changed_ns:
+                return False
+            file = MappedFile(self._pool, self.directory, start, self.file_size_bytes, holds_log=self.holds_log)
+            if self._pool.files.size_and_time(file.path) != (self.file_size_bytes, changed_ns):
+                return False
+        except FileNotFoundError:
+            return False
+        self.files.append(file)
+        return True
+
+    def times_of_one(self) -> tuple[int, int] | None:
+        """Return when names in the directory and the only file were changed, or None if they cannot be found."""
+        files = self._pool.files
+        try:
+            return files.size_and_time(self.directory)[1], files.size_and_time(self.files[0].path)[1]
+        except OSError:
+            return None
+
     @property
     def first_start(self) -> int:
         """The start of the first file; -1 if there are no files."""

@@ -210,6 +210,11 @@ class Files:
         """Return the bytes of the file's allocated blocks, without holes."""
         return os.stat(path).st_blocks * 512
 
+    def size_and_time(self, path: str) -> tuple[int, int]:
+        """Return the size in bytes and the modification time in ns of a file or directory."""
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 

@@ -5,6 +5,7 @@
 <root>/consumequeue_ext/<topic>/<queueId>/<20 digits>
 <root>/index/<yyyyMMddHHmmssSSS>                     local creation time
 <root>/checkpoint   abort   lock   config/*.json
+<root>/queuenote                                     ours: what a clean exit knew of the queues (queue_note.py)
 <root>/unfinished                                    ours: a conversion into the directory has not ended
 <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out (salvage.py)
 <root>/salvage/<20 digits>-<end>.tail                ours: ends of the log that a slave cut (tail_cut.py)
@@ -30,6 +31,7 @@ class Layout:
         "config",
         "index",
         "lock",
+        "queue_note",
         "queues",
         "queues_ext",
         "read_only_commit_logs",
@@ -45,6 +47,7 @@ class Layout:
         self.read_only_commit_logs = paths_in(settings.read_only_commit_log_store_paths)
         self.queues = f"{root}/consumequeue"
         self.queues_ext = f"{root}/consumequeue_ext"
+        self.queue_note = f"{root}/queuenote"
         self.index = f"{root}/index"
         self.checkpoint = f"{root}/checkpoint"
         self.abort = f"{root}/abort"

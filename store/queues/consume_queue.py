@@ -25,6 +25,7 @@ from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import PAGE_BYTES
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.queues.consume_queue_ext import ConsumeQueueExt
+from triomq.store.queues.queue_note import Row
 from triomq.store.watermark import Watermark
 
 ENTRY_BYTES: Final = 20
@@ -104,6 +105,29 @@ class ConsumeQueue:
                 return _is_real(first) and first[0] >= log_min_offset
         self._load_files(last_files)
         return False
+
+    def load_noted(self, row: Row, before_ns: int) -> bool:
+        """Load the only file as a clean exit noted it, without reading it. Return False, and load nothing, if it or its
+        directory was changed since, or at `before_ns` or later."""
+        _, names_changed_ns, start, changed_ns, end, max_physical_end, min_offset = row
+        if max(names_changed_ns, changed_ns) >= before_ns or self.ext is not None:
+            return False
+        if not self.sequence.load_one(start, names_changed_ns, changed_ns):
+            return False
+        self.end = self.next_offset = end
+        self.max_physical_end = max_physical_end
+        self.min_offset = min_offset
+        return True
+
+    def row(self) -> Row | None:
+        """Return what `load_noted` needs, or None if the queue must be read."""
+        if len(self.sequence.files) != 1 or not self.end or self.buffered_count or self.ext is not None:
+            return None
+        times = self.sequence.times_of_one()
+        if times is None:
+            return None
+        start = self.sequence.first_start
+        return self.queue_id, times[0], start, times[1], self.end, self.max_physical_end, self.min_offset
 
     def _load_page(self, file: MappedFile) -> tuple[int, int, int] | None:
         """Find the end if the only file has valid entries in its first page and nothing else, as most of many queues

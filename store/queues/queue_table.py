@@ -17,6 +17,7 @@ from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreClosed
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from triomq.store.queues.consume_queue_ext import ConsumeQueueExt
+from triomq.store.queues.queue_note import QueueNote, Row
 
 
 def check_queue_name(topic: str, queue_id: int) -> None:
@@ -59,17 +60,30 @@ class QueueTable:
         self.dirty: dict[ConsumeQueue, None] = {}
         self.unsynced_directories: set[str] = set()
 
-    def load(self, last_files: int, log_min_offset: int) -> list[ConsumeQueue]:
-        """Load every queue that has a directory. Return those whose `min_offset` is not yet what a log that begins at
-        `log_min_offset` makes it. Raises StoreRefused."""
+    def load(self, last_files: int, log_min_offset: int, note: QueueNote | None = None) -> list[ConsumeQueue]:
+        """Load every queue that has a directory, those that are as in the `note` without reading them. Return those
+        whose `min_offset` is not yet what a log that begins at `log_min_offset` makes it. Raises StoreRefused."""
         uncorrected: list[ConsumeQueue] = []
+        before_ns = note.before_ns if note is not None else 0
+        has_same_begin = note is not None and note.log_begin == log_min_offset
         for topic in self._files.list_directory(self._paths.queues):
+            rows = note.of_topic(topic) if note is not None else {}
             for name in self._files.list_directory(f"{self._paths.queues}/{topic}"):
                 if name.isascii() and name.isdigit():
                     queue = self._make(topic, int(name))
-                    if not queue.load(last_files, log_min_offset):
+                    row = rows.get(queue.queue_id)
+                    is_corrected = has_same_begin
+                    if row is None or not queue.load_noted(row, before_ns):
+                        is_corrected = queue.load(last_files, log_min_offset)
+                    if not is_corrected:
                         uncorrected.append(queue)
         return uncorrected
+
+    def rows(self) -> Iterator[tuple[str, list[Row]]]:
+        """Yield each topic with what a note has of its queues (queue_note.py)."""
+        for topic, of_topic in self._by_topic.items():
+            rows = [queue.row() for queue in of_topic.values()]
+            yield topic, [row for row in rows if row is not None]
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         of_topic = self._by_topic.get(topic)

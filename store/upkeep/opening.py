@@ -21,7 +21,9 @@ from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.json_config import JsonFile
 from triomq.store.errors import StoreRefused
 from triomq.store.live_settings import LiveSettings
+from triomq.store.queues import queue_note
 from triomq.store.queues.dispatch import Dispatch
+from triomq.store.queues.queue_note import QueueNote
 from triomq.store.results import RecoveryReport
 from triomq.store.upkeep.progress import Progress, ProgressListener
 from triomq.store.upkeep.recovery import Recovery
@@ -64,8 +66,8 @@ class Opening:
         was_clean = self._directory.was_clean
         contents.log.load()
         min_offset = contents.log.min_offset
-        uncorrected = contents.queues.load(_LOAD_FILES, min_offset)
         contents.checkpoint.load()
+        uncorrected = contents.queues.load(_LOAD_FILES, min_offset, self._queue_note() if was_clean else None)
         contents.index.load()
         await trio.lowlevel.checkpoint()
         report = await self._recover(was_clean)
@@ -90,6 +92,13 @@ class Opening:
             records_read=report.records,
         )
         return Opened(report, log_end, self._synced_end(report), contents.newest_store_timestamp)
+
+    def _queue_note(self) -> QueueNote | None:
+        """Return the note of the queues if it is of the exit of which the checkpoint has a note."""
+        note = self._contents.checkpoint.note
+        if note is None:
+            return None
+        return queue_note.load(self._contents.files, self._contents.paths.queue_note, note.digest)
 
     async def _write_again(self) -> None:
         """Write the bytes of the log that were never synced once more, where they are.
