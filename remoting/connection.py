@@ -226,12 +226,12 @@ class Connection:
         self._marked = False
         output = self._output
         if output and self.transport is not None:
-            is_long = self._output_bytes >= APART_BYTES // 2 * len(output)
+            size = self._output_bytes
             self._output = []
             self._output_bytes = 0
             if len(output) == 1:
                 self.transport.write(output[0])
-            elif is_long:
+            elif size >= APART_BYTES // 2 * len(output):
                 self.transport.write_pieces(output)
             else:
                 self.transport.write(b"".join(output))

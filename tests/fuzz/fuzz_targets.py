@@ -20,8 +20,10 @@ from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
+from triomq.protocol.record import body_crc
 from triomq.store.log import scanned_record
-from triomq.store.queues.consume_queue import ENTRY
+from triomq.store.log.scanned_record import HEAD_BYTES
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES
 
 Target = Callable[[bytes], None]
 
@@ -85,6 +87,19 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         )
         assert found == ((20, 1, b"") if usual is not None else (0, 0, b""))
 
+    def taken_record(data: bytes) -> None:
+        """Take a record of before if it is sound. Queue and topic are what it says itself, its offset is 0."""
+        found = scanned_record.scan_record_reference(data, 0, len(data))
+        queue_id, topic = (0, b"") if found is None else (found[2], found[8])
+        is_sound = (
+            found is not None
+            and (found[0], found[4]) == (len(data), 0)
+            and found[1] == body_crc(data[HEAD_BYTES : HEAD_BYTES + found[7]])
+        )
+        entry, most = ENTRY.pack(0, len(data), 0), FILLER_SIZE_BYTES - 1
+        taken = store.take_records(entry, 0, 1, most, most, 1, data, 0, 0, most, 1, queue_id, topic, b"", b"")
+        assert taken == ((ENTRY_BYTES, 1, data) if is_sound else (0, 0, b""))
+
     def frames(data: bytes) -> None:
         """A connection's decoder must raise nothing but FrameError, whatever the bytes."""
         with contextlib.suppress(FrameError):
@@ -92,7 +107,17 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
                 with contextlib.suppress(HeaderFieldError, UnicodeDecodeError):
                     command.header(SendMessageRequestHeaderV2)
 
-    found = (binary_header, json_header, header_record, stored_properties, sent_properties, record, due_record, frames)
+    found = (
+        binary_header,
+        json_header,
+        header_record,
+        stored_properties,
+        sent_properties,
+        record,
+        taken_record,
+        due_record,
+        frames,
+    )
     return {target.__name__: target for target in found}
 
 
