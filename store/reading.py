@@ -156,9 +156,10 @@ class Reading:
         return list(ENTRY.iter_unpack(self.packed_entries(topic, queue_id, queue_offset, count)))
 
     def packed_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes:
-        """Return the same as they are stored (store/queues/consume_queue.py)."""
+        """Return the same as they are stored (store/queues/consume_queue.py). Who reads entries one after the other, or
+        the newest, reads a file once for many of them."""
         queue = self._queues.find(topic, queue_id)
-        return queue.entries(queue_offset, count) if queue is not None else b""
+        return self._blocks.entries(queue, queue_offset, count) if queue is not None else b""
 
     def leads_to_ext_unit(self, topic: str, queue_id: int, tags_code: int) -> bool:
         """Return whether `tags_code` of the queue's entry is the address of an ext unit (enableConsumeQueueExt)."""

@@ -1,4 +1,5 @@
-"""The queue entries that were read last, so that pulls of a few messages do not each read a file.
+"""The queue entries that were read last, so that reading a few does not each time read a file: for pulls of a few
+messages, delayed messages that fall due, and the ends of transactions, each of which reads the entry of a half message.
 
 Holds a block of entries for each of the queues that were read last, at most `MOST_QUEUES` of them; the queue whose
 first block is the oldest leaves. What can be read of a queue does not change unless it is cut, which

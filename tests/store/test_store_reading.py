@@ -218,3 +218,29 @@ async def test_a_record_that_replaced_another_at_its_place_is_returned_instead_o
     store.contents.log.sequence.files[0].write(before.body.swapcase(), 0)
     assert store.reading.get_messages("T", 0, 0, 32).body == before.body.swapcase() != before.body
     abandon(store)
+
+
+async def test_entries_that_are_read_one_by_one_are_read_from_the_file_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(tmp_path)
+    for number in range(10):
+        assert store.append(message(body=b"%d" % number)).is_ok
+    store.commit()
+    reads: list[int] = []
+    pread = store.files.pread
+
+    def counted(fd: int, size_bytes: int, at: int) -> bytes:
+        reads.append(at)
+        return pread(fd, size_bytes, at)
+
+    monkeypatch.setattr(store.files, "pread", counted)
+    one_by_one = [store.reading.queue_entries("T", 0, number, 1)[0] for number in (5, 7, 6, 9)]
+    together = store.reading.queue_entries("T", 0, 5, 5)
+    assert one_by_one == [together[0], together[2], together[1], together[4]]
+    assert len(reads) == 1
+    assert store.reading.queue_entries("T", 0, 10, 1) == []
+    assert store.append(message(body=b"10")).is_ok
+    store.commit()
+    assert len(store.reading.queue_entries("T", 0, 10, 1)) == 1
+    abandon(store)
