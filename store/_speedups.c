@@ -497,13 +497,19 @@ static int evaluate(const Conditions *conditions, const Bytes *found)
     return depth != 1 ? MALFORMED : is_unsure ? UNSURE : stack[0];
 }
 
+/* Where the body of a record begins, which depends on its hosts. */
+static inline int64_t head_bytes(const unsigned char *record)
+{
+    uint32_t flags = get32(record + 36);
+    return HEAD_BYTES + (flags & BORN_HOST_V6 ? 12 : 0) + (flags & STORE_HOST_V6 ? 12 : 0);
+}
+
 /* The stored properties of the record that fills `size` bytes; 0 if its lengths do not add up to exactly that. */
 static int properties_of(const unsigned char *record, int64_t size, Bytes *stored)
 {
     if (size < FIXED_BYTES || (int32_t)get32(record) != size || get32(record + 4) != MESSAGE_MAGIC)
         return 0;
-    uint32_t flags = get32(record + 36);
-    int64_t head = HEAD_BYTES + (flags & BORN_HOST_V6 ? 12 : 0) + (flags & STORE_HOST_V6 ? 12 : 0);
+    int64_t head = head_bytes(record);
     if (head + 3 > size)
         return 0;
     int64_t body_length = (int32_t)get32(record + head - 4);
@@ -562,17 +568,18 @@ static inline const unsigned char *record_of(const Log *log, const unsigned char
     return log->at + (offset - log->start);
 }
 
-/* Whether `size` bytes are one whole record with IPv4 hosts and a valid body CRC, at its own offset, and of the queue. */
+/* Whether `size` bytes are one whole record with a valid body CRC, at its own offset, and of the queue. */
 static int is_sound(const Check *check, const unsigned char *record, int64_t size, int64_t offset)
 {
     Bytes stored;
-    if (!properties_of(record, size, &stored) || get32(record + 36) & (BORN_HOST_V6 | STORE_HOST_V6))
+    if (!properties_of(record, size, &stored))
         return 0;
-    Py_ssize_t body_length = (Py_ssize_t)get32(record + HEAD_BYTES - 4);
-    const unsigned char *topic = record + HEAD_BYTES + body_length + 1;
+    const unsigned char *body = record + head_bytes(record);
+    Py_ssize_t body_length = (Py_ssize_t)get32(body - 4);
+    const unsigned char *topic = body + body_length + 1;
     return (int32_t)get32(record + 12) == check->queue_id && (int64_t)get64(record + RECORD_OFFSET_AT) == offset
            && topic[-1] == check->topic.size && memcmp(topic, check->topic.at, topic[-1]) == 0
-           && get32(record + 8) == body_crc(record + HEAD_BYTES, body_length);
+           && get32(record + 8) == body_crc(body, body_length);
 }
 
 /* Whether an entry's record matches: TRUE_VALUE, or FALSE_VALUE, UNKNOWN_VALUE; else Python decides. */
@@ -734,7 +741,7 @@ static int deliver(Delivery *to, const unsigned char *record, int64_t offset, in
         return 0;
     PyObject *head = PyTuple_GET_ITEM(pair, 1);
     Py_ssize_t topic_size = PyByteArray_GET_SIZE(head) - QUEUE_HEAD_BYTES, used = PyByteArray_GET_SIZE(to->tail);
-    int64_t head_size = HEAD_BYTES + (flags & BORN_HOST_V6 ? 12 : 0) + (flags & STORE_HOST_V6 ? 12 : 0);
+    int64_t head_size = head_bytes(record);
     int64_t body_end = head_size + (int32_t)get32(record + head_size - 4);
     int64_t new_size = body_end + 1 + topic_size + 2 + stored.size;
     if (new_size > to->room || !lengthen(to->tail, used + new_size))

@@ -14,15 +14,14 @@ from typing import Any
 import fast_paths
 
 from triomq.protocol import frame, properties
+from triomq.protocol import record as stored_record
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.entries import decode_entries
-from triomq.protocol.errors import FrameError, HeaderFieldError
+from triomq.protocol.errors import FrameError, HeaderFieldError, RecordError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
-from triomq.protocol.record import body_crc
 from triomq.store.log import scanned_record
-from triomq.store.log.scanned_record import HEAD_BYTES
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES
 
 Target = Callable[[bytes], None]
@@ -89,13 +88,13 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
 
     def taken_record(data: bytes) -> None:
         """Take a record of before if it is sound. Queue and topic are what it says itself, its offset is 0."""
-        found = scanned_record.scan_record_reference(data, 0, len(data))
-        queue_id, topic = (0, b"") if found is None else (found[2], found[8])
-        is_sound = (
-            found is not None
-            and (found[0], found[4]) == (len(data), 0)
-            and found[1] == body_crc(data[HEAD_BYTES : HEAD_BYTES + found[7]])
-        )
+        queue_id, topic, is_sound = 0, b"", False
+        with contextlib.suppress(RecordError):
+            fields = stored_record.read_fields(data, 0, len(data))
+            queue_id, topic = fields.queue_id, fields.topic
+            body = data[fields.body_at : fields.body_at + fields.body_length]
+            is_own = (fields.size_bytes, fields.physical_offset) == (len(data), 0)
+            is_sound = is_own and stored_record.body_crc(body) == fields.body_crc
         entry, most = ENTRY.pack(0, len(data), 0), FILLER_SIZE_BYTES - 1
         taken = store.take_records(entry, 0, 1, most, most, 1, data, 0, 0, most, 1, queue_id, topic, b"", b"")
         assert taken == ((ENTRY_BYTES, 1, data) if is_sound else (0, 0, b""))

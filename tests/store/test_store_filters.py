@@ -20,12 +20,12 @@ from triomq.broker.filters.conditions import MAX_NAMES, encode_conditions
 from triomq.broker.filters.sql92 import compile_expression
 from triomq.broker.pulls.message_filter import MAX_SORTED_CODES, SqlFilter, TagFilter, pack_tag_codes
 from triomq.broker.tables.filters import ConsumerFilter
+from triomq.protocol import record as stored_record
 from triomq.protocol import sys_flag
+from triomq.protocol.errors import RecordError
 from triomq.protocol.java import string_hash
 from triomq.protocol.properties import encode, parse_bytes
-from triomq.protocol.record import body_crc
 from triomq.store import collecting
-from triomq.store.log.scanned_record import HEAD_BYTES, scan_record_reference
 from triomq.store.queues.consume_queue import ENTRY, FILLER
 from triomq.store.results import ExtUnit, GetResult, MessageFilter
 
@@ -315,32 +315,34 @@ def test_records_that_lie_apart_are_joined(c: ModuleType) -> None:
 
 
 def is_sound(data: bytes, physical_offset: int, queue_id: int, topic: bytes) -> bool:
-    found = scan_record_reference(data, 0, len(data))
-    if found is None:
+    try:
+        fields = stored_record.read_fields(data, 0, len(data))
+    except RecordError:
         return False
-    size, crc, own_queue_id, _, own_offset, _, _, body_length, own_topic, _ = found
-    is_own = (own_queue_id, own_offset, own_topic) == (queue_id, physical_offset, topic)
-    return is_own and size == len(data) and body_crc(data[HEAD_BYTES : HEAD_BYTES + body_length]) == crc
+    is_own = (fields.queue_id, fields.physical_offset, fields.topic) == (queue_id, physical_offset, topic)
+    body = data[fields.body_at : fields.body_at + fields.body_length]
+    return is_own and fields.size_bytes == len(data) and stored_record.body_crc(body) == fields.body_crc
 
 
 @given(
     st.binary(max_size=90),
-    st.sampled_from([0, sys_flag.TRANSACTION_PREPARED, sys_flag.BORN_HOST_V6]),
+    st.sampled_from([0, sys_flag.TRANSACTION_PREPARED, sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6, 0x30]),
     st.tuples(st.integers(0, 300), st.integers(0, 255)) | st.none(),
     st.tuples(st.sampled_from([50, 51]), st.sampled_from([-3, 3]), st.sampled_from([b"topic", b"topi", b"other", b""])),
 )
 @example(b"body", 0, None, (50, 3, b"topic"))
 @example(b"", 0, None, (50, 3, b"topic"))
 @example(b"body", 0, (8, 0xFF), (50, 3, b"topic"))
-@example(b"body", 0, (36, 0x20), (50, 3, b"topic"))
+@example(b"body", 0x30, None, (50, 3, b"topic"))
 def test_records_of_before_are_taken_if_they_are_sound(
     c: ModuleType, body: bytes, flags: int, change: tuple[int, int] | None, own: tuple[int, int, bytes]
 ) -> None:
     """Whole ones of this queue, at their own place, with the right CRC, also where a filter would match; others are
     left to Python. What this process wrote is not checked."""
-    host = bytes(20 if flags & sys_flag.BORN_HOST_V6 else 8)
+    hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
     offset, queue_id, topic = own
-    fields = {"queue_id": queue_id, "physical_offset": offset, "sys_flag": flags, "born_host": host}
+    fields = {"queue_id": queue_id, "physical_offset": offset, "sys_flag": flags}
+    fields |= {"born_host": hosts[0], "store_host": hosts[1]}
     record = encoded(topic, body, b"a\x013", **fields)
     if change is not None:
         record[change[0] % len(record)] = change[1]
