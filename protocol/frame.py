@@ -179,10 +179,12 @@ def _decode(
     `collected`."""
     serialize_type = data[start]
     header_start = start + 4
-    header_end = header_start + (data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3])
+    header_bytes = _unpack_int(data, start)[0] & 0xFFFFFF
+    header_end = header_start + header_bytes
     if header_end > end:
-        raise FrameError(f"bad header length: {header_end - header_start} in a frame of {end - start} bytes")
-    _check_header_bytes(header_end - header_start, max_header_bytes)
+        raise FrameError(f"bad header length: {header_bytes} in a frame of {end - start} bytes")
+    if header_bytes > max_header_bytes:
+        _check_header_bytes(header_bytes, max_header_bytes)
     body = data[header_end:end] if collected is None else collected
     if serialize_type == ROCKETMQ:
         binary = _read_binary_header(data, header_start, header_end) if _read_binary_header is not None else None

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, RemotingCommand
+from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, VERSION, RemotingCommand
 from triomq.protocol.speedups import accelerated
 
 _encode_text: Final = msgspec.json.Encoder().encode
@@ -78,14 +78,15 @@ def _body(body: Body) -> tuple[int, bytes]:
 
 
 class ResponseTemplate:
-    """The extFields of one kind of response: `constants` with their values, then `names`, whose values vary."""
+    """The extFields of one kind of response: `constants` with their values, then `names`, whose values vary. `json` and
+    `binary` are what lies around the values, as `fill_json` and `fill_binary` take it."""
 
-    __slots__ = ("_binary", "_constants", "_json", "_names")
+    __slots__ = ("_constants", "_names", "binary", "json")
 
     def __init__(self, names: Sequence[str], constants: Mapping[str, str] | None = None) -> None:
         self._names = tuple(names)
         self._constants = dict(constants or {})
-        self._json = self._json_pieces()
+        self.json = self._json_pieces()
         entry = b""
         for name, value in self._constants.items():
             entry += _text_with_length(name) + _pack_int(len(value.encode())) + value.encode()
@@ -93,7 +94,7 @@ class ResponseTemplate:
         for name in self._names:
             binary.append(entry + _text_with_length(name))
             entry = b""
-        self._binary = tuple(binary)
+        self.binary = tuple(binary)
 
     def _json_pieces(self) -> tuple[bytes, ...]:
         """Return the text around the values, with the members in RocketMQ's order (see protocol.frame)."""
@@ -115,24 +116,6 @@ class ResponseTemplate:
             fields[name] = _text(value).decode()
         return fields
 
-    def json_frame(self, response: TemplatedResponse, body: Body) -> bytes:
-        remark = b"" if response.remark is None else b'"remark":%b,' % _encode_text(response.remark)
-        values = (response.code, *response.values, response.flag, response.opaque, remark, response.version)
-        return _fill_json(self._json, values, body)
-
-    def binary_frame(self, response: TemplatedResponse, body: Body) -> bytes:
-        remark = b"" if response.remark is None else response.remark.encode()
-        return _fill_binary(
-            self._binary,
-            response.values,
-            response.code,
-            response.version,
-            response.opaque,
-            response.flag,
-            remark,
-            body,
-        )
-
 
 class TemplatedResponse(RemotingCommand):
     """A response to `request`. `values` belong to the names of `template`; there is at least one."""
@@ -148,14 +131,16 @@ class TemplatedResponse(RemotingCommand):
         remark: str | None = None,
         body: bytes = b"",
     ) -> None:
-        super().__init__(
-            code,
-            flag=RPC_RESPONSE,
-            opaque=request.opaque,
-            remark=remark,
-            body=body,
-            serialize_type=request.serialize_type,
-        )
+        # Sets the members of its base itself: each response would pay for the call.
+        self.code = code
+        self.flag = RPC_RESPONSE
+        self.opaque = request.opaque
+        self.remark = remark
+        self.body = body
+        self.serialize_type = request.serialize_type
+        self.language = JAVA
+        self.version = VERSION
+        self._ext = None
         self._template = template
         self.values = values
 
@@ -176,10 +161,16 @@ class TemplatedResponse(RemotingCommand):
         and after an access to `ext_fields`."""
         if self._ext is not None:
             return None
-        if self.serialize_type == JSON:
-            return self._template.json_frame(self, body)
+        template = self._template
         if self.serialize_type == ROCKETMQ:
-            return self._template.binary_frame(self, body)
+            remark = b"" if self.remark is None else self.remark.encode()
+            return _fill_binary(
+                template.binary, self.values, self.code, self.version, self.opaque, self.flag, remark, body
+            )
+        if self.serialize_type == JSON:
+            remark = b"" if self.remark is None else b'"remark":%b,' % _encode_text(self.remark)
+            values = (self.code, *self.values, self.flag, self.opaque, remark, self.version)
+            return _fill_json(template.json, values, body)
         return None
 
 

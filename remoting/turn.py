@@ -107,7 +107,10 @@ class Turn:
 
     def is_over(self) -> bool:
         """Return whether this turn has no time for another request. Outside of a turn it always has."""
-        return self._running and not self.scheduler.may_continue(self.read_clock())
+        if not self._running:
+            return False
+        now = self.now = self._clock()
+        return not self.scheduler.may_continue(now)
 
     def read_clock(self) -> float:
         """Return the time, which is also `now`."""
