@@ -149,7 +149,7 @@ class Turn:
         """Finish the turn, and let `run` take a slice soon if anything waits for one. Raises what `finish` raises."""
         self.finish()
         if self.scheduler.has_waiting:
-            self._wakeup.set()
+            self.wake()
 
     def finish(self) -> None:
         """Finish the turn. If a hook raises, raise its exception now and at every later call."""

@@ -243,9 +243,7 @@ class OwnFigures:
         made = serving.tables.group.made if serving.tables.group is not None else None
         if member is None or made is None:
             return
-        from triomq.dledger.rules.actions import Role  # a broker that is in no group imports nothing of groups
-
-        roles = [(labels(role=role.value.lower()), int(role is member.role)) for role in Role]
+        roles = [(labels(role=role.value.lower()), int(role is member.role)) for role in type(member.role)]
         yield gauge("triomq_dledger_role", "1 for the role of this member of a group.", roles)
         yield gauge("triomq_dledger_leader_known", "1 if the member knows who leads.", one(int(bool(member.leader))))
         yield gauge("triomq_dledger_term", "The member's term.", one(member.term))

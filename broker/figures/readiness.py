@@ -77,11 +77,9 @@ class Readiness:
         return Check("replication", follows, "follows the master" if follows else "not connected to the master")
 
     def _group(self, member: GroupMember | None) -> Check:
-        from triomq.dledger.rules.actions import Role  # a broker that is in no group imports nothing of groups
-
         if member is None or member.leader is None:
             return Check("replication", False, "no member of the group leads, as far as this one knows")
-        if member.role is not Role.LEADER:
+        if not member.is_leader:
             return Check("replication", True, f"follows {member.leader}, the leader of the group")
         is_master = self._serving.tables.configuration.store.broker_role is BrokerRole.SYNC_MASTER
         return Check("replication", is_master, "leads the group" if is_master else "is about to lead the group")

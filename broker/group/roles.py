@@ -141,7 +141,7 @@ class GroupRoles:
         while True:
             self._changed = trio.Event()
             with trio.CancelScope() as self._scope:
-                if member.role is Role.LEADER:
+                if member.is_leader:
                     await self._lead(member, member.term)
                 elif member.role is Role.FOLLOWER or not self._registration.is_held:
                     await self._follow()

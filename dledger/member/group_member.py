@@ -153,6 +153,10 @@ class GroupMember:
         return self._rules.role
 
     @property
+    def is_leader(self) -> bool:
+        return self._rules.role is Role.LEADER
+
+    @property
     def term(self) -> int:
         return self._rules.term
 
@@ -194,17 +198,17 @@ class GroupMember:
     async def hand_over(self, seconds: float = HAND_OVER_SECONDS) -> bool:
         """Hand the leadership to another member, before an orderly stop. Return whether somebody else leads; a member
         that does not lead has nothing to hand over, and where nobody can take over, nothing is waited for."""
-        if self.role is not Role.LEADER:
+        if not self.is_leader:
             return True
         with trio.move_on_after(seconds):
-            while self.role is Role.LEADER or self.leader is None:
-                if self.role is Role.LEADER and self.append_refusal() != codes.LEADER_TRANSFERRING:
+            while self.is_leader or self.leader is None:
+                if self.is_leader and self.append_refusal() != codes.LEADER_TRANSFERRING:
                     if self._is_stopped or not self._rules.hand_over():
                         return False
                     self._happened()
                 with trio.move_on_after(RETRY_SECONDS):
                     await self._role_has_changed.wait()
-        return self.role is not Role.LEADER and self.leader is not None
+        return not self.is_leader and self.leader is not None
 
     async def run(
         self, port: int, bind_address: str = "", *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
