@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import structlog
 
 from triomq.broker.acl.access_table import AccessTable
-from triomq.broker.acl.accounts import PUB, Account
+from triomq.broker.acl.accounts import Account
 from triomq.broker.acl.bound_signatures import UNBOUND, BoundSignatures
 from triomq.broker.acl.failed_signatures import FailedSignatures
+from triomq.broker.acl.names import PUB
 from triomq.broker.acl.needs import REPLY, NameMissing, need_of
 from triomq.broker.acl.refusal_log import RefusalLog
 from triomq.broker.acl.resources import ADMIN_CODES, needed_resources
@@ -32,9 +32,6 @@ from triomq.protocol.system_topics import TRACE_TOPIC, group_of_retry_topic, is_
 from triomq.remoting.connection import Connection
 
 audit = structlog.get_logger("triomq.broker.audit")
-
-TopicCheck = Callable[[Connection, RemotingCommand, "str | None", int], None]
-"""AccessControl.check_topic, for processors."""
 
 _PLACE = "org.apache.rocketmq.acl.plain.PlainPermissionManager.{method}(PlainPermissionManager.java:{line})"
 _NO_KEY = _PLACE.format(method="validate", line=663)

@@ -29,6 +29,7 @@ from triomq.broker.acl.accounts import Account, check_patterns, check_update
 from triomq.broker.acl.acl_file import AclFile
 from triomq.broker.acl.addresses import AddressPattern
 from triomq.broker.acl.errors import AclFileError, AclUpdateRefused
+from triomq.broker.acl.names import DEFAULT_FILE, TOOLS_FILE
 from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.topic_config import DataVersion
@@ -37,9 +38,7 @@ from triomq.remoting.secret_file import read_secret
 
 log = structlog.get_logger("triomq.broker.acl")
 
-DEFAULT_FILE = "conf/plain_acl.yml"
 FURTHER_FILES = "conf/acl"
-TOOLS_FILE = "conf/tools.yml"
 WATCH_SECONDS = 0.3
 MAX_FILES = 1000
 

@@ -11,12 +11,10 @@ from msgspec import Struct
 
 from triomq.broker.acl.addresses import AddressPattern
 from triomq.broker.acl.errors import AclFileError, AclUpdateRefused
+from triomq.broker.acl.names import DENY, EITHER, PUB, SUB
 from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.system_topics import is_retry_topic, retry_topic
 
-DENY, PUB, SUB = 0, 1, 2
-EITHER = 4
-"""Wanted only, never owned: PUB or SUB."""
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 MIN_KEY_LENGTH = 7
 MAX_RESOURCES = 100_000

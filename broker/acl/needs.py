@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from triomq.broker.acl.accounts import EITHER, PUB, SUB
+from triomq.broker.acl.names import EITHER, PUB, SUB
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies.heartbeat import HeartbeatData

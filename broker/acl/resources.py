@@ -5,7 +5,7 @@ Requests that are not listed need valid credentials and nothing else, and so do 
 
 from __future__ import annotations
 
-from triomq.broker.acl.accounts import PUB, SUB
+from triomq.broker.acl.names import PUB, SUB
 from triomq.protocol.bodies.heartbeat import HeartbeatData
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.assembly.group_values import group_values
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
@@ -34,6 +33,9 @@ from triomq.broker.topic_lives import is_outlived
 from triomq.protocol.codes import RequestCode
 from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
 from triomq.remoting.scheduling.policy import BULK, INTERACTIVE
+
+if TYPE_CHECKING:
+    from triomq.broker.acl.access_control import AccessControl
 
 
 class Handles(Protocol):

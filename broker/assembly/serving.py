@@ -14,9 +14,7 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from triomq.broker.acl.access_control import AccessControl
-from triomq.broker.acl.access_table import TOOLS_FILE
-from triomq.broker.acl.failed_signatures import FailedSignatures
+from triomq.broker.acl.names import TOOLS_FILE
 from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate
@@ -54,6 +52,7 @@ from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from triomq.broker.acl.access_control import AccessControl
     from triomq.broker.group.roles import GroupRoles
 
 
@@ -361,6 +360,9 @@ def _ha_tls(configuration: Configuration) -> HaTls:
 def _access_control(tables: Tables) -> AccessControl | None:
     if tables.access is None:
         return None
+    from triomq.broker.acl.access_control import AccessControl
+    from triomq.broker.acl.failed_signatures import FailedSignatures
+
     configuration = tables.configuration
     return AccessControl(
         tables.access,

@@ -14,8 +14,8 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from triomq.broker.acl.access_table import DEFAULT_FILE, AccessTable
 from triomq.broker.acl.errors import AclFileError
+from triomq.broker.acl.names import DEFAULT_FILE
 from triomq.broker.assembly.listeners import Listeners
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.configuration import Configuration
@@ -52,6 +52,7 @@ from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from triomq.broker.acl.access_table import AccessTable
     from triomq.broker.group.log import GroupStore
     from triomq.broker.spans.puts import Spans
 
@@ -302,6 +303,8 @@ def _group_changed(groups: GroupTable, notifier: ClientNotifier) -> GroupChanged
 
 def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
     """Return the table of the access control files that the configuration names; nothing is read yet."""
+    from triomq.broker.acl.access_table import AccessTable
+
     default_file = configuration.properties.get("rocketmq.acl.plain.file") or DEFAULT_FILE
     return AccessTable(Path(configuration.broker.rocketmq_home or "."), now_ms=now_ms, default_file=default_file)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 
-from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.errors import AclUpdateRefused
 from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
@@ -24,6 +24,9 @@ from triomq.protocol.headers.acl import (
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 
+if TYPE_CHECKING:
+    from triomq.broker.acl.access_table import AccessTable
+
 log = structlog.get_logger("triomq.broker.acl")
 
 ACL_CODES = (
@@ -35,7 +38,7 @@ ACL_CODES = (
 )
 
 
-_Update = Callable[[Connection, RemotingCommand, AccessTable | None], RemotingCommand]
+_Update = Callable[[Connection, RemotingCommand, "AccessTable | None"], RemotingCommand]
 
 ACL_IS_OFF = "this broker checks no access: set aclEnable=true in its configuration and restart it"
 

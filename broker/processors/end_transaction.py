@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import structlog
 
-from triomq.broker.acl.access_control import TopicCheck
-from triomq.broker.acl.accounts import PUB
+from triomq.broker.acl.names import PUB, TopicCheck
 from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import TransactionEnded

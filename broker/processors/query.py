@@ -6,8 +6,7 @@ request's. These responses do the same.
 
 from __future__ import annotations
 
-from triomq.broker.acl.access_control import TopicCheck
-from triomq.broker.acl.accounts import SUB
+from triomq.broker.acl.names import SUB, TopicCheck
 from triomq.broker.configuration import Configuration
 from triomq.broker.record_border import topic_at, topic_of
 from triomq.protocol.codes import RequestCode, ResponseCode

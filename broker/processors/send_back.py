@@ -10,8 +10,7 @@ import random
 
 import structlog
 
-from triomq.broker.acl.access_control import TopicCheck
-from triomq.broker.acl.accounts import SUB
+from triomq.broker.acl.names import SUB, TopicCheck
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats

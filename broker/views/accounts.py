@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from triomq.broker.acl.access_table import AccessTable
-from triomq.broker.acl.accounts import SUB, Account
+from triomq.broker.acl.accounts import Account
+from triomq.broker.acl.names import SUB
 from triomq.dashboard.listing import ROWS, number_of
 from triomq.dashboard.views import Ask, NotThere, Steps, View
 from triomq.protocol.system_topics import retry_topic

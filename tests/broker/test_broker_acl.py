@@ -23,9 +23,9 @@ from structlog.testing import capture_logs
 from triomq.broker.acl import acl_file
 from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.acl.access_table import AccessTable
-from triomq.broker.acl.accounts import PUB, SUB
 from triomq.broker.acl.addresses import MAX_ADDRESSES_IN_LIST, AddressPattern
 from triomq.broker.acl.errors import AclFileError
+from triomq.broker.acl.names import PUB, SUB
 from triomq.broker.acl.refusal_log import LINES_PER_SECOND, REASON_CHARACTERS
 from triomq.broker.acl.resources import needed_resources
 from triomq.broker.config import BrokerSettings

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from triomq.broker.acl import accounts, acl_file
 from triomq.broker.acl.access_table import AccessTable
-from triomq.broker.acl.accounts import MIN_KEY_LENGTH, PUB, account_of
+from triomq.broker.acl.accounts import MIN_KEY_LENGTH, account_of
 from triomq.broker.acl.errors import AclFileError, AclUpdateRefused
+from triomq.broker.acl.names import PUB
 from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.bodies.topic_config import DataVersion
 

@@ -31,6 +31,14 @@ def test_a_daemon_imports_structlog_without_asyncio(daemon: str) -> None:
     assert printed(program) == []
 
 
+def test_a_broker_that_checks_no_access_imports_no_access_control() -> None:
+    program = (
+        "import sys, triomq.broker.__main__, triomq.broker.assembly.processors; "
+        "print(*sorted(n for n in sys.modules if n.startswith('triomq.broker.acl.')))"
+    )
+    assert printed(program) == ["triomq.broker.acl.errors", "triomq.broker.acl.names"]
+
+
 @pytest.mark.parametrize(
     "other", ["from asyncio.events import AbstractEventLoop as Loop", "from asyncio import AbstractEventLoop as Loop"]
 )
