@@ -341,7 +341,7 @@ def test_records_of_before_are_taken_if_they_are_sound(
     left to Python. What this process wrote is not checked."""
     hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
     offset, queue_id, topic = own
-    fields = {"queue_id": queue_id, "physical_offset": offset, "sys_flag": flags}
+    fields: dict[str, Any] = {"queue_id": queue_id, "physical_offset": offset, "sys_flag": flags}
     fields |= {"born_host": hosts[0], "store_host": hosts[1]}
     record = encoded(topic, body, b"a\x013", **fields)
     if change is not None:
