@@ -2,7 +2,8 @@
 
     preforked.py <name server> <topic>
 
-Each worker writes one line of JSON. SIGTERM ends the master, which ends the workers.
+Each worker writes one line of JSON. SIGTERM ends the master, which ends the workers. All of them have it blocked and
+wait for it: with a handler and `pause`, one that came just before `pause` would be forgotten.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import signal
 import sys
 from functools import cache
-from types import FrameType
 
 from triomq.blocking import Message, Producer
 from triomq.client.core.errors import MQClientError
@@ -28,12 +28,7 @@ def producer() -> Producer[bytes]:
     return Producer[bytes]("preforked", name_server=NAME_SERVER, **LIMITS).start()
 
 
-def leave(_signal: int, _frame: FrameType | None) -> None:
-    sys.exit(0)
-
-
 def work() -> None:
-    signal.signal(signal.SIGTERM, leave)
     try:
         EAGER.send(Message(TOPIC, b"eager"))
         said = ""
@@ -41,7 +36,8 @@ def work() -> None:
         said = str(error)
     ids = [producer().send(Message(TOPIC, b"lazy")).message_id for _ in range(2)]
     os.write(1, json.dumps({"said": said, "ids": ids}).encode() + b"\n")
-    signal.pause()
+    signal.sigwait({signal.SIGTERM})
+    sys.exit(0)
 
 
 def main() -> None:
@@ -51,7 +47,6 @@ def main() -> None:
     for _ in range(2):
         worker = os.fork()
         if worker == 0:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             work()
         workers.append(worker)
     os.write(1, json.dumps({"said": "", "ids": [mine]}).encode() + b"\n")
