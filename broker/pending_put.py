@@ -58,12 +58,7 @@ class PendingPut:
             self.is_finished = True
             self.finish()
             return
-        if self.replica_status is not _PUT_OK:
-            self._stored(_PUT_OK)
-            return
-        self.result.status = _PUT_OK  # as `_stored` does, for nearly all puts
-        self.is_stored = self.is_finished = True
-        self.finish()
+        self._stored(_PUT_OK)
 
     def too_late(self) -> None:
         """Note that this broker's store took longer than the put may wait."""

@@ -137,16 +137,16 @@ class RemotingCommand:
         ext = self._ext
         if isinstance(ext, msgspec.Raw):
             return decode_header_json(cls, ext)
-        header: H | None = self._read_header(cls, cls)
+        header: H | None = self._usual_header(cls, cls)
         return header if header is not None else decode_header(cls, self.ext_fields or {})
 
     def header_values(self, cls: type[Header]) -> tuple[Any, ...]:
         """Return the values of the typed header in the order of its fields, for the most frequent requests: to make a
         record and read it field by field takes longer than to decode it. Raise HeaderFieldError as `header` does."""
-        values: tuple[Any, ...] | None = self._read_header(cls, None)
+        values: tuple[Any, ...] | None = self._usual_header(cls, None)
         return values if values is not None else msgspec.structs.astuple(self.header(cls))
 
-    def _read_header(self, cls: type[Header], record: type[Header] | None) -> Any:
+    def _usual_header(self, cls: type[Header], record: type[Header] | None) -> Any:
         """Return the usual header of a frame as `record`, or its values if that is None; None for any other header."""
         ext = self._ext
         if _read_header is None or not isinstance(ext, bytes):

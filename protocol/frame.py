@@ -183,8 +183,7 @@ def _decode(
     header_end = header_start + header_bytes
     if header_end > end:
         raise FrameError(f"bad header length: {header_bytes} in a frame of {end - start} bytes")
-    if header_bytes > max_header_bytes:
-        _check_header_bytes(header_bytes, max_header_bytes)
+    _check_header_bytes(header_bytes, max_header_bytes)
     body = data[header_end:end] if collected is None else collected
     if serialize_type == ROCKETMQ:
         binary = _read_binary_header(data, header_start, header_end) if _read_binary_header is not None else None

@@ -169,11 +169,12 @@ def write_index(piece: tuple[StoreFacts, str]) -> Iterator[tuple[int]]:
         walk = SegmentWalk(segment, delays, is_last=segment is found[-1])
         messages: list[IndexKeys] = []
         for record in walk.records():
-            if record.sys_flag & 12 != 12 and record.key_hashes:
+            key_count = len(record.key_hashes)
+            if key_count:
                 place = record.place
                 keys = record.topic, record.uniq_key, record.keys, place.physical_offset, place.store_timestamp
                 messages.append(keys)
-                count += len(record.key_hashes)
+                count += key_count
                 if len(messages) >= WRITE_EVERY:
                     index.add(messages)
                     messages = []

@@ -14,6 +14,7 @@ from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 from triomq.protocol.record import BatchUnit, RecordFields, encode_batch_units, read_fields
 
 BORN = 1_600_000_000_123
+in_each_form = pytest.mark.parametrize(("version", "is_binary"), [(1, False), (1, True), (2, False), (2, True)])
 
 
 async def send(broker: WholeBroker, version: int, is_binary: bool, body: bytes = b"x", **values: object) -> int:
@@ -44,8 +45,7 @@ def stored(broker: WholeBroker, topic: str, queue_id: int) -> list[RecordFields]
     return records
 
 
-@pytest.mark.parametrize("is_binary", [False, True])
-@pytest.mark.parametrize("version", [1, 2])
+@in_each_form
 async def test_each_value_of_the_header_is_stored_where_it_belongs(
     tmp_path: Path, version: int, is_binary: bool
 ) -> None:
@@ -62,8 +62,7 @@ async def test_each_value_of_the_header_is_stored_where_it_belongs(
         assert record.properties.startswith(b"TAGS\x01a\x02")
 
 
-@pytest.mark.parametrize("is_binary", [False, True])
-@pytest.mark.parametrize("version", [1, 2])
+@in_each_form
 async def test_a_batch_a_new_topic_and_the_senders_limit_of_retries(
     tmp_path: Path, version: int, is_binary: bool
 ) -> None:

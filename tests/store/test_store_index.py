@@ -165,8 +165,8 @@ def key(number: int) -> str:
 
 
 def add_keys(file: IndexFile, first: int, count: int) -> None:
-    messages = [("T", key(number), None, number * 100, 1) for number in range(first, first + count)]
-    assert file.put(list[IndexKeys](messages)) == count
+    messages: list[IndexKeys] = [("T", key(number), None, number * 100, 1) for number in range(first, first + count)]
+    assert file.put(messages) == count
 
 
 def keys_on_disk(path: Path, count: int) -> list[bool]:
