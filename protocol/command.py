@@ -73,14 +73,14 @@ class RemotingCommand:
     def __init__(
         self,
         code: int,
+        ext_fields: ExtFields = None,
+        body: bytes = b"",
         *,
         flag: int = 0,
         opaque: int = 0,
         remark: str | None = None,
-        body: bytes = b"",
         serialize_type: int = JSON,
         language: int = JAVA,
-        ext_fields: ExtFields = None,
     ) -> None:
         self.code = code
         self.flag = flag

@@ -24,7 +24,7 @@ import trio
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
-from triomq.protocol.frame import FrameDecoder, encode_frame, encode_head
+from triomq.protocol.frame import FrameDecoder, encode_with
 from triomq.remoting.compiling import mypyc_attr
 from triomq.remoting.connection_settings import (
     DEFAULT_HIGH_WATER_BYTES,
@@ -404,9 +404,9 @@ class Connection:
     def _send(self, command: RemotingCommand) -> None:
         body = command.body
         if len(body) < APART_BYTES:
-            frame = encode_frame(command)
+            frame = encode_with(command, body)
         else:
-            frame = encode_head(command)
+            frame = encode_with(command, len(body))
             self._output.append(frame)
             self._output_bytes += len(frame)
             frame = body

@@ -133,7 +133,8 @@ class ProcessorTable:
             return
         pool = entry.pool
         if pool is not None:
-            remark = pool.guard() if pool.guard is not None else None
+            guard = pool.guard
+            remark = guard() if guard is not None else None
             if remark is None and pool.in_flight >= pool.capacity:
                 make_room = pool.make_room
                 if make_room is None or not make_room(connection):

@@ -54,6 +54,7 @@ _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _FIRST_VERSION: Final = frozenset((_SEND_MESSAGE, int(RequestCode.SEND_REPLY_MESSAGE)))
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PUT_OK: Final = PutStatus.PUT_OK
+_FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT
 _text_to_store: Final = accelerated(property_text.text_to_store_reference)
 _keys_and_tags: Final = accelerated(property_text.keys_and_tags_reference)
 _OF_REDIRECTED: Final = (
@@ -79,7 +80,12 @@ class SendAnswer(PendingPut):
     def __init__(
         self, processor: SendProcessor, connection: Connection, request: RemotingCommand, topic: str, queue_id: int
     ) -> None:
-        super().__init__()
+        # Sets the members of its base itself: each send would pay for the call.
+        self.is_finished = False
+        self.is_stored = False
+        self.replica_deadline = 0.0
+        self.late_status = _FLUSH_DISK_TIMEOUT
+        self.replica_status = _PUT_OK
         self._processor = processor
         self._connection = connection
         self._request = request
@@ -163,16 +169,11 @@ class SendProcessor:
             queue_id = random.randrange(both_ways(config))
         answer = SendAnswer(self, connection, request, topic, queue_id)
         message = MessageToStore(
-            topic,
-            queue_id,
-            request.body,
-            born_timestamp=born_timestamp,
-            born_host=connection.remote.packed,
-            store_host=self._store_host,
-            flag=flag,
-            sys_flag=self._sys_flag(connection, flags, config),
-            reconsume_times=retries or 0,
+            topic, queue_id, request.body, b"", born_timestamp, connection.remote.packed, self._store_host
         )
+        message.flag = flag
+        message.sys_flag = self._sys_flag(connection, flags, config)
+        message.reconsume_times = retries or 0
         plain = None
         if not is_batch and not topic.startswith(RETRY_PREFIX):
             plain = _text_to_store(text or "", self._cluster)

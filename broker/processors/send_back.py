@@ -151,6 +151,7 @@ class SendBackProcessor:
             topic="",
             queue_id=0,
             body=body,
+            properties=b"",
             born_timestamp=record.born_timestamp,
             born_host=record.born_host,
             store_host=record.store_host,

@@ -43,6 +43,7 @@ def opening_record(physical_offset: int, store_timestamp: int, store_host: bytes
         TERM_TOPIC.decode(),
         0,
         b"",
+        b"",
         born_timestamp=store_timestamp,
         born_host=store_host,
         store_host=store_host,

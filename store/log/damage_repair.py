@@ -128,6 +128,7 @@ def _lost_record(damage: Damage, size: int) -> bytes:
         LOST_TOPIC.decode(),
         0,
         body,
+        b"",
         born_timestamp=time,
         born_host=host,
         store_host=host,

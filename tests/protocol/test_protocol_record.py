@@ -165,7 +165,7 @@ def test_a_known_body_crc_is_stored_and_not_computed() -> None:
     known = encoded(body=b"body", body_crc=7)
     assert record.read_fields(known, 0, len(known)).body_crc == 7
     assert encoded(body=b"body", body_crc=record.body_crc(b"body")) == encoded(body=b"body")
-    message = MessageToStore("T", 0, b"body", born_timestamp=0, born_host=HOST, store_host=HOST, body_crc=7)
+    message = MessageToStore("T", 0, b"body", b"", born_timestamp=0, born_host=HOST, store_host=HOST, body_crc=7)
     assert message.with_content(0, b"other", b"").body_crc == -1, "that of another body"
 
 
