@@ -168,11 +168,14 @@ class SendProcessor:
         if queue_id < 0:
             queue_id = random.randrange(both_ways(config))
         answer = SendAnswer(self, connection, request, topic, queue_id)
-        message = MessageToStore(
-            topic, queue_id, request.body, b"", born_timestamp, connection.remote.packed, self._store_host
-        )
+        remote = connection.remote
+        message = MessageToStore(topic, queue_id, request.body, b"", born_timestamp, remote.packed, self._store_host)
         message.flag = flag
-        message.sys_flag = self._sys_flag(connection, flags, config)
+        message.sys_flag = flags | self._store_host_v6
+        if remote.is_ipv6:
+            message.sys_flag |= sys_flag.BORN_HOST_V6
+        if config.topic_filter_type == "MULTI_TAG":
+            message.sys_flag |= sys_flag.MULTI_TAGS
         message.reconsume_times = retries or 0
         plain = None
         if not is_batch and not topic.startswith(RETRY_PREFIX):
@@ -383,14 +386,6 @@ class SendProcessor:
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!\n{FAQ}")
         return config
-
-    def _sys_flag(self, connection: Connection, flags: int, config: TopicConfig) -> int:
-        flags |= self._store_host_v6
-        if connection.remote.is_ipv6:
-            flags |= sys_flag.BORN_HOST_V6
-        if config.topic_filter_type == "MULTI_TAG":
-            flags |= sys_flag.MULTI_TAGS
-        return flags
 
     def _divert_to_dlq(
         self,
