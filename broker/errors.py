@@ -8,6 +8,7 @@ RequestRefused (protocol)
 ├── TransactionEnded       END_TRANSACTION contradicts how the transaction ended, or that is no longer known
 └── (others are raised as RequestRefused with RocketMQ's code and remark)
 FilterError                an SQL92 expression does not compile
+EvaluationError            an SQL92 expression cannot be evaluated: the message does not match
 AccessDenied               the ACL refuses a request: answered with SYSTEM_ERROR as RocketMQ does
 """
 
@@ -68,6 +69,10 @@ class TransactionEnded(RequestRefused):
 
 class FilterError(ValueError):
     """An SQL92 expression does not compile; the text gives the place and the reason."""
+
+
+class EvaluationError(ValueError):
+    """The expression cannot be evaluated with the properties of this message."""
 
 
 class AccessDenied(RequestRefused):

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from triomq.broker.errors import FilterError
+from triomq.broker.errors import EvaluationError, FilterError
 from triomq.broker.filters.java_values import (
-    EvaluationError,
     Kind,
     Value,
     compare,

@@ -12,11 +12,9 @@ from enum import Enum
 from math import copysign, isnan
 from typing import TypeAlias
 
+from triomq.broker.errors import EvaluationError
+
 Value: TypeAlias = str | int | float | bool | None
-
-
-class EvaluationError(ValueError):
-    """The expression cannot be evaluated with the properties of this message."""
 
 
 class Kind(Enum):

@@ -42,9 +42,8 @@ from triomq.broker.filters.expression import (
     within,
 )
 from triomq.broker.filters.java_values import Kind
+from triomq.broker.filters.limits import MAX_EXPRESSION_CHARACTERS, REMEMBERED_CHARACTERS
 
-MAX_EXPRESSION_CHARACTERS: Final = 32_767
-REMEMBERED_CHARACTERS: Final = 1024
 MAX_DEPTH: Final = 200
 MAX_CHAINED: Final = 50
 """Comparisons whose left side is a comparison, as in `a = 1 = TRUE`. Each makes the tree one deeper."""

@@ -7,17 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from itertools import product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
-from triomq.broker.filters.sql92 import (
-    MAX_EXPRESSION_CHARACTERS,
-    REMEMBERED_CHARACTERS,
-    Compiled,
-    compile_expression,
-    compile_steps,
-)
+from triomq.broker.filters.limits import MAX_EXPRESSION_CHARACTERS, REMEMBERED_CHARACTERS
 from triomq.broker.processors.steps import OrderedRequests
 from triomq.broker.pulls.selection import unknown_type
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
@@ -44,6 +38,9 @@ from triomq.protocol.subscription import SQL92
 from triomq.protocol.system_topics import check_group_length, check_topic_length, retry_topic
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
+
+if TYPE_CHECKING:
+    from triomq.broker.filters.sql92 import Compiled
 
 MAX_SUBSCRIPTIONS = 2000
 """Subscriptions in one heartbeat, over all groups."""
@@ -205,6 +202,8 @@ class ClientProcessor:
 
     def _compile(self, consumer: ConsumerData) -> Generator[None, None, list[Compiled | None]]:
         """Compile the new long expressions of a group in steps. They are ready as long as what it returns is held."""
+        from triomq.broker.filters.sql92 import compile_steps  # see ConsumerFilter
+
         compiled: list[Compiled | None] = []
         for subscription in consumer.subscription_data_set:
             if self._filters.is_new(consumer.group_name, subscription):
@@ -286,6 +285,8 @@ class ClientProcessor:
 
 
 def _check_expression(expression: str) -> Iterator[None]:
+    from triomq.broker.filters.sql92 import compile_expression, compile_steps  # see ConsumerFilter
+
     held = [(yield from compile_steps(expression))]
     try:
         compile_expression(expression)

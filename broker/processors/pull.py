@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.filters.sql92 import REMEMBERED_CHARACTERS
+from triomq.broker.filters.limits import REMEMBERED_CHARACTERS
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.steps import compile_first

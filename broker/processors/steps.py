@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import trio
 
-from triomq.broker.filters.sql92 import compile_steps
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.remoting.connection import Connection
 from triomq.remoting.scheduling.step_line import Result
@@ -28,6 +27,8 @@ async def end_of_step(connection: Connection, queue_id: int) -> None:
 
 async def compile_first(connection: Connection, expression: str, then: Callable[[], Result]) -> Result:
     """Compile a long SQL92 expression in steps, then return what `then` returns, which finds it compiled."""
+    from triomq.broker.filters.sql92 import compile_steps  # see ConsumerFilter
+
     compiled = await connection.steps.run(compile_steps(expression))
     result = then()
     del compiled  # it had to be held until here

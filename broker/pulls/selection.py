@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
-from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, REMEMBERED_CHARACTERS
+from triomq.broker.filters.limits import MAX_EXPRESSION_CHARACTERS, REMEMBERED_CHARACTERS
 from triomq.broker.pulls.message_filter import message_filter
 from triomq.broker.put_responses import FAQ
 from triomq.broker.tables import entry_costs

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from triomq.broker.errors import FilterError
-from triomq.broker.filters.java_values import EvaluationError
+from triomq.broker.errors import EvaluationError, FilterError
 from triomq.broker.filters.sql92 import compile_expression
 from triomq.broker.views.bodies import plain_begin
 from triomq.protocol import property_names as names

@@ -217,7 +217,7 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="the format's own: three bits",
     ),
     Constant(
-        "broker.filters.sql92",
+        "broker.filters.limits",
         "MAX_EXPRESSION_CHARACTERS",
         "characters of an expression",
         "refused",

@@ -13,7 +13,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.errors import TableFull
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.filters.conditions import MAX_NAMES
-from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS
+from triomq.broker.filters.limits import MAX_EXPRESSION_CHARACTERS
 from triomq.broker.pulls.message_filter import COST_IN_PYTHON, SqlFilter
 from triomq.broker.pulls.selection import MAX_KEPT_CHARACTERS, FilterChooser
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable

@@ -5,9 +5,10 @@ from golden_data import golden_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.broker.errors import FilterError
-from triomq.broker.filters.java_values import EvaluationError, compare_doubles, double_text, parse_double, parse_integer
-from triomq.broker.filters.sql92 import MAX_CHAINED, MAX_DEPTH, MAX_EXPRESSION_CHARACTERS, compile_expression
+from triomq.broker.errors import EvaluationError, FilterError
+from triomq.broker.filters.java_values import compare_doubles, double_text, parse_double, parse_integer
+from triomq.broker.filters.limits import MAX_EXPRESSION_CHARACTERS
+from triomq.broker.filters.sql92 import MAX_CHAINED, MAX_DEPTH, compile_expression
 
 
 @pytest.fixture(scope="module")

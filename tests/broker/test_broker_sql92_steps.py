@@ -22,14 +22,8 @@ from triomq.broker.errors import FilterError
 from triomq.broker.filters import sql92
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.filters.expression import BooleanExpression
-from triomq.broker.filters.sql92 import (
-    MAX_EXPRESSION_CHARACTERS,
-    REMEMBERED_CHARACTERS,
-    TOKENS_IN_A_STEP,
-    Compiled,
-    compile_expression,
-    compile_steps,
-)
+from triomq.broker.filters.limits import MAX_EXPRESSION_CHARACTERS, REMEMBERED_CHARACTERS
+from triomq.broker.filters.sql92 import TOKENS_IN_A_STEP, Compiled, compile_expression, compile_steps
 from triomq.broker.processors.client import ClientProcessor
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import FilterTable

@@ -22,7 +22,7 @@ from triomq.broker import delay
 from triomq.broker.acl import accounts, acl_file, addresses, spelling
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.delay import DelayOffsets
-from triomq.broker.errors import FilterError
+from triomq.broker.errors import EvaluationError, FilterError
 from triomq.broker.filters import expression, java_values, sql92
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.replication import copied
@@ -123,7 +123,7 @@ def sql92_expression(data: bytes) -> None:
     except FilterError:
         return
     for properties in ({}, PROPERTIES):
-        with contextlib.suppress(java_values.EvaluationError):
+        with contextlib.suppress(EvaluationError):
             assert compiled.evaluate(properties) in (True, False, None)
 
 
