@@ -17,19 +17,22 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.slave_access import AGAIN_SECONDS, Access, OpenAccess
-from triomq.broker.replication.slave_link import Accept, SlaveLink, Write
 from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.admission import address_group
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
 from triomq.store.watermark import Watermark
+
+if TYPE_CHECKING:
+    from triomq.broker.replication.slave_link import Accept, SlaveLink, Write
 
 log = structlog.get_logger("triomq.broker.replication")
 
@@ -134,6 +137,8 @@ class LogServer:
         self, stream: trio.abc.Stream, remote: str, write_now: Write | None = None, ip: str = "", local_ip: str = ""
     ) -> None:
         """Serve one slave until its link ends. `ip` is its address, by default the text of `remote`."""
+        from triomq.broker.replication.slave_link import SlaveLink  # with the first slave: few masters have one
+
         peer = self._enter(ip or remote, local_ip, remote)
         if peer is None:
             await trio.aclose_forcefully(stream)

@@ -282,13 +282,16 @@ assert not wrong, wrong
 
 
 GROUP_MODULES = "triomq.dledger triomq.broker.group"
-FILTER_MODULES = "triomq.broker.filters.sql92 triomq.broker.filters.expression triomq.broker.filters.conditions"
+LATER_MODULES = (
+    "triomq.broker.filters.sql92 triomq.broker.filters.expression triomq.broker.filters.conditions "
+    "triomq.broker.replication.slave_link"
+)
 
 
 @pytest.mark.parametrize(
     ("key", "others"),
     [
-        ("", f"{GROUP_MODULES} {FILTER_MODULES} triomq.monitoring triomq.broker.figures h11"),
+        ("", f"{GROUP_MODULES} {LATER_MODULES} triomq.monitoring triomq.broker.figures h11"),
         ("metricsPort", GROUP_MODULES),
         ("dashboardPort", f"{GROUP_MODULES} triomq.monitoring.http_server triomq.dashboard.site h11"),
     ],
