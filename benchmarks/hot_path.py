@@ -44,6 +44,7 @@ from benchmarks.hot_path_roads import (
     in_turns,
     reads,
     send_frame,
+    topic_name,
     waiting_pull_frames,
 )
 from triomq.broker.assembly.processors import register
@@ -279,8 +280,11 @@ class HotPath:
             return self._tables.stats.get_total
         if workload.kind in ("heartbeat", "route"):
             return self._received - sum(self._table.errors.values()) - sum(self._name_server.errors.values())
-        topic, queues = (SCHEDULE_TOPIC, [DELAY_LEVEL - 1]) if workload.kind == "delayed" else (TOPIC, range(QUEUES))
-        return sum(self._tables.store.reading.max_offset(topic, queue_id) for queue_id in queues)
+        reading = self._tables.store.reading
+        if workload.kind == "delayed":
+            return reading.max_offset(SCHEDULE_TOPIC, DELAY_LEVEL - 1)
+        topics = [topic_name(workload, number) for number in range(workload.topics)]
+        return sum(reading.max_offset(topic, queue) for topic in topics for queue in range(QUEUES))
 
 
 def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:

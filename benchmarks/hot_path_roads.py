@@ -46,7 +46,7 @@ class Workload:
     heartbeat     no message: a consumer says again that it is there, in a group of MEMBERS connections
     route         no message: a client asks a NameServer for the brokers of a topic
 
-    `is_tls`: the connections are encrypted.
+    Sends go to one of `topics` after another. `is_tls`: the connections are encrypted.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Workload:
     connections: int
     window: int
     body_bytes: int = 1024
+    topics: int = 1
     batch: int = 1
     requests: int = 8192
     tags: int = 0
@@ -68,6 +69,7 @@ WORKLOADS = (
     Workload("send binary 4x64", "send", ROCKETMQ, 4, 64),
     Workload("send json 64x1", "send", JSON, 64, 1),
     Workload("send binary 128 B", "send", ROCKETMQ, 4, 64, body_bytes=128),
+    Workload("send 1,000 topics", "send", JSON, 4, 64, topics=1000),
     Workload("send TLS 64x1", "send", JSON, 64, 1, is_tls=True),
     Workload("batch send 32", "batch", JSON, 4, 4, batch=32, requests=256),
     Workload("transaction 4x64", "transaction", JSON, 4, 64, requests=4096),
@@ -115,11 +117,17 @@ def send_frame(workload: Workload, number: int) -> bytes:
         numbers = range(number * workload.batch, (number + 1) * workload.batch)
         body = encode_batch_units([BatchUnit(0, body, _properties(each).encode()) for each in numbers])
         code = RequestCode.SEND_BATCH_MESSAGE
-    queue, born = str(number % QUEUES), str(1_700_000_000_000 + number)
-    values = (GROUP, TOPIC, "TBW102", str(QUEUES), queue, str(flags), born, "0", text)
+    topic = topic_name(workload, number)
+    queue, born = str(number // workload.topics % QUEUES), str(1_700_000_000_000 + number)
+    values = (GROUP, topic, "TBW102", str(QUEUES), queue, str(flags), born, "0", text)
     is_batch = "true" if workload.kind == "batch" else "false"
     fields = {**dict(zip("abcdefghi", values, strict=True)), "j": "0", "k": "false", "m": is_batch}
     return _frame(workload, code, number, fields, body)
+
+
+def topic_name(workload: Workload, number: int) -> str:
+    """Return the topic that the message of this number is sent to."""
+    return TOPIC if workload.topics == 1 else f"{TOPIC}-{number % workload.topics}"
 
 
 def _properties(number: int) -> str:

@@ -56,7 +56,11 @@ class StoreSettings(RocketMQStoreSettings):
         own=True,
     )
     max_open_files: int = setting(
-        "maxOpenFiles", 2000, meaning="consume queue, index and old log files kept open at a time", minimum=16, own=True
+        "maxOpenFiles",
+        16_384,
+        meaning="consume queue, index and old log files kept open at a time",
+        minimum=16,
+        own=True,
     )
     ha_slave_addresses: str = setting(
         "haSlaveAddresses",

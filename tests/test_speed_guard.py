@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS = {
     "send json 4x64": 3129,
     "send binary 128 B": 4224,
+    "send 1,000 topics": 3325,
     "send TLS 64x1": 3619,
     "batch send 32": 1492,
     "transaction 4x64": 8862,

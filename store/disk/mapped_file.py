@@ -8,7 +8,7 @@ algorithm), never pinned ones. Threads never receive a MappedFile, only a duplic
 from __future__ import annotations
 
 import mmap
-from collections import deque
+from collections import OrderedDict
 from typing import Final
 
 from triomq.store.disk import layout
@@ -31,7 +31,7 @@ class OpenFiles:
     def __init__(self, files: Files, limit: int) -> None:
         self.files = files
         self._limit = limit
-        self._open: deque[MappedFile] = deque()
+        self._open: OrderedDict[MappedFile, None] = OrderedDict()  # the files of a topic may be forgotten in any order
         self.closed_unsynced = False
 
     @property
@@ -40,14 +40,14 @@ class OpenFiles:
 
     def opened(self, file: MappedFile) -> None:
         """Register a file that has opened a descriptor; may close other files."""
-        self._open.append(file)
+        self._open[file] = None
         turns = 2 * len(self._open)
         while len(self._open) > self._limit and turns > 0:
             turns -= 1
-            oldest = self._open.popleft()
+            oldest, _ = self._open.popitem(last=False)
             if oldest.must_stay_open or oldest.was_used or oldest is file:
                 oldest.was_used = False
-                self._open.append(oldest)
+                self._open[oldest] = None
             else:
                 self._close(oldest)
 
@@ -66,18 +66,18 @@ class OpenFiles:
         """Close a file, but not `wanted_by`, whose next use opens it again. Return False if there is none to close."""
         for file in self._open:
             if not file.must_stay_open and file is not wanted_by:
-                self._open.remove(file)
+                del self._open[file]
                 self._close(file)
                 return True
         return False
 
     def forgotten(self, file: MappedFile) -> None:
         """Unregister a file that closes permanently."""
-        self._open.remove(file)
+        del self._open[file]
 
     def close_all(self) -> None:
         while self._open:
-            self._open.popleft().release()
+            self._open.popitem()[0].release()
 
 
 class MappedFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from descriptors import descriptors_left
 from store_faults import BROKEN, FULL, FailingFiles
 from store_support import WallClock, abandon, message, open_store, small_settings
 
+from triomq.daemon.open_files import raise_open_files_limit
 from triomq.protocol import record
 from triomq.store.config import FlushDiskType
 from triomq.store.contents import FEWEST_OPEN_FILES, Contents
@@ -354,4 +356,35 @@ async def test_without_room_in_the_kernel_a_thread_syncs(
                 await store.flushed.wait_beyond(put(store).last_offset)
         assert scripted.answers == [] and not store.is_broken
         nursery.cancel_scope.cancel()
+    await store.close()
+
+
+class OpensCounted(Files):
+    """Files of a process that may have many descriptors. `opens` counts the files that were opened again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opens = 0
+
+    def descriptor_limit(self) -> int:
+        return 20_000
+
+    def open(self, path: str, *, write: bool = True) -> int:
+        self.opens += 1
+        return super().open(path, write=write)
+
+
+async def test_messages_for_thousands_of_queues_open_no_file_again(tmp_path: Path) -> None:
+    """To close one queue's file and open another's costs more than the message itself."""
+    raise_open_files_limit()
+    queues = 2200
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2 * queues:
+        pytest.skip("this process may not have that many descriptors")
+    files = OpensCounted()
+    store = await open_store(tmp_path, files=files, mapped_file_size_commit_log_bytes=1 << 20)
+    for _ in range(2):
+        for queue_id in range(queues):
+            assert store.append(message("T", queue_id)).is_ok
+        store.commit()
+        assert files.opens == 0
     await store.close()
