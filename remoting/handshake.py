@@ -103,10 +103,12 @@ async def shake_hands(stream: trio.SSLStream[Any], seconds: float = HANDSHAKE_SE
     raise HandshakeFailed(failure)
 
 
-async def secure(sock: socket.socket, context: ssl.SSLContext, seconds: float = HANDSHAKE_SECONDS) -> Secured:
+async def secure(
+    sock: socket.socket, context: ssl.SSLContext, outgoing: ssl.MemoryBIO, seconds: float = HANDSHAKE_SECONDS
+) -> Secured:
     """Perform the handshake of the accepting side over a non-blocking socket. Raises HandshakeFailed as above; the
-    caller closes the socket."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    caller closes the socket. Others may use `outgoing`, too: it is empty at every await, and after an error."""
+    incoming = ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_side=True)
     try:
         with trio.fail_after(seconds):

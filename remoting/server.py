@@ -104,6 +104,7 @@ class RemotingServer:
         self._events: ConnectionEvents = events or NoEvents()
         self._tls_mode = tls_mode
         self._tls_context = tls_context
+        self._tls_outgoing = ssl.MemoryBIO()  # of all connections: see tls_transport
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
         self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
         self._step_line = StepLine(turn.scheduler)
@@ -308,7 +309,7 @@ class RemotingServer:
             secured: Secured | None = None
             try:
                 with first.scope:
-                    secured = await secure(sock, context)
+                    secured = await secure(sock, context, self._tls_outgoing)
             except HandshakeFailed as error:
                 self._tls_failed.failed(ends[0].text, str(error))
                 return

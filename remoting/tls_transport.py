@@ -8,10 +8,12 @@ All that a read brought is decrypted at once. So nothing is left in OpenSSL but 
 that is ready is the only sign that there is more. What the handshake has read ahead is the exception
 (Poller.take_over).
 
-These buffers never shrink: OpenSSL keeps the memory of the longest content. So each is given at most one record at a
-time, and a connection that once had a frame of 4 MiB costs afterwards as much as any other.
+These buffers never shrink: OpenSSL keeps the memory of the longest content. So `incoming` is given at most one record
+at a time, and a connection that once had a frame of 4 MiB costs afterwards as much as any other. `outgoing` is the same
+for all connections of a server: a whole response is encrypted in one call, and the memory for it exists once.
 
-OpenSSL has something to send at reads, too: the response to an update of keys, an alert.
+So what OpenSSL has to send is taken at once after each call of it, also one that fails: the next connection would send
+the rest. It has something to send at reads, too: the response to an update of keys, an alert.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from triomq.remoting.poller import RECEIVE_BYTES, Poller, SocketTransport
 RECORD_BYTES: Final = 16 * 1024
 """The longest content of a record. One `read` of this many bytes takes the whole record."""
 PIECE_BYTES: Final = 256 * 1024
-"""Output is encrypted, joined and sent so much at a time: a longer one is not in memory twice."""
+"""Output is encrypted and sent so much at a time: a longer one is not in memory twice."""
 
 
 class TlsTransport(SocketTransport):
@@ -94,15 +96,16 @@ class TlsTransport(SocketTransport):
                 pieces.append(piece)
         except ssl.SSLWantReadError:
             pass  # a record is not complete, or was one of OpenSSL's own
-        if self._outgoing.pending:
-            self._put(self._output())
+        finally:
+            if self._outgoing.pending:
+                self._put(self._output())
         return is_over
 
     def write(self, data: bytes) -> None:
         connection = self.connection
         connection.turn.sent_bytes += len(data)
         try:
-            if len(data) <= RECORD_BYTES:
+            if len(data) <= PIECE_BYTES:
                 self._put(self._encrypted(data))
                 return
             view = memoryview(data)
@@ -120,15 +123,14 @@ class TlsTransport(SocketTransport):
     def _encrypted(self, data: bytes | memoryview) -> bytes:
         """Return the records of `data`. Raises SSLError."""
         tls = self._tls
-        size = len(data)
-        at = tls.write(data if size <= RECORD_BYTES else data[:RECORD_BYTES])
-        if at == size:
-            return self._output()
-        pieces = [self._output()]
-        while at < size:  # OpenSSL takes less than that of it if the peer has asked for short records
-            at += tls.write(data[at : at + RECORD_BYTES])
-            pieces.append(self._output())
-        return b"".join(pieces)
+        try:
+            at = tls.write(data)
+            while at < len(data):
+                at += tls.write(data[at:])
+        except ssl.SSLError:
+            self._output()
+            raise
+        return self._output()
 
     def _output(self) -> bytes:
         """Return what OpenSSL wants to send now."""

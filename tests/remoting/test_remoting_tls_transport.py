@@ -124,12 +124,35 @@ class Watched:
         return self._buffer.read()
 
 
+class WatchedTls:
+    """The OpenSSL of a connection, which counts writes. If it `fails`, it does so behind the first record of one."""
+
+    def __init__(self, tls: ssl.SSLObject, *, fails: bool = False) -> None:
+        self._tls = tls
+        self._fails = fails
+        self.writes = 0
+
+    def write(self, data: bytes) -> int:
+        self.writes += 1
+        if not self._fails:
+            return self._tls.write(data)
+        self._tls.write(data[:RECORD_BYTES])
+        error = ssl.SSLError(1, "no more")
+        error.library, error.reason = "SSL", "NO_MORE"
+        raise error
+
+    def unwrap(self) -> None:
+        self._tls.unwrap()
+
+
 class TlsBench(Bench):
     """A poller with TLS connections."""
 
     def __init__(self, nursery: trio.Nursery, clock: Callable[[], float] | None = None) -> None:
         super().__init__(nursery, clock)
         self.transports: list[TlsTransport] = []
+        self.outgoing: Any = ssl.MemoryBIO()
+        """Of all connections, as in a server."""
 
     async def secured(
         self,
@@ -146,7 +169,7 @@ class TlsBench(Bench):
         made: list[Secured] = []
 
         async def accept() -> None:
-            made.append(await secure(ours, context))
+            made.append(await secure(ours, context, self.outgoing))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(accept)
@@ -239,7 +262,7 @@ async def test_a_frame_of_four_megabytes_passes_both_ways(bench: TlsBench, conte
     assert received == [body]
     transport: Any = bench.transports[-1]
     assert transport._incoming.most <= RECORD_BYTES
-    assert transport._outgoing.most <= RECORD_BYTES + RECORD_OVERHEAD_BYTES
+    assert transport._outgoing.most <= PIECE_BYTES + PIECE_BYTES // RECORD_BYTES * RECORD_OVERHEAD_BYTES
 
 
 async def test_a_connection_that_is_not_read_leaves_its_records_in_the_socket(
@@ -330,6 +353,16 @@ async def test_output_of_any_length_is_whole(bench: TlsBench, context: ssl.SSLCo
 
     await run_for(bench, read)
     assert received == data
+
+
+async def test_a_response_is_encrypted_in_one_call(bench: TlsBench, context: ssl.SSLContext) -> None:
+    connection, peer = await bench.secured(context)
+    transport: Any = bench.transports[-1]
+    transport._tls = WatchedTls(transport._tls)
+    connection._send(new_request(ECHO, body=bytes(5 * RECORD_BYTES)))
+    bench.turn.end()
+    assert transport._tls.writes == 1
+    assert bodies(peer.receive(1 << 20)) == [bytes(5 * RECORD_BYTES)]
 
 
 async def test_nothing_follows_the_handshake_before_there_is_something_to_say(
@@ -423,6 +456,36 @@ async def test_a_record_that_was_changed_on_its_way_ends_the_connection(
     assert "bad record mac" in str(connection.close_reason)
 
 
+@pytest.mark.parametrize("waits", [False, True], ids=["nothing waits", "output waits"])
+@pytest.mark.parametrize("how", ["read", "write", "end", "close"])
+async def test_a_connection_that_ends_leaves_nothing_to_the_next_that_sends(
+    bench: TlsBench, context: ssl.SSLContext, how: str, *, waits: bool
+) -> None:
+    """All connections of a server have one buffer behind OpenSSL."""
+    bench.echo()
+    bad, bad_peer = await bench.secured(context)
+    transport: Any = bench.transports[-1]
+    if waits:
+        transport.write(bytes(1_000_000))
+    if how == "read":
+        bad_peer.sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        bench.take_turn()
+    elif how == "write":
+        transport._tls = WatchedTls(transport._tls, fails=True)
+        transport.write(bytes(2 * RECORD_BYTES))
+    elif how == "end":
+        with suppress(ssl.SSLWantReadError):
+            bad_peer.tls.unwrap()
+        bad_peer.sock.sendall(bad_peer.outgoing.read())
+        bench.take_turn()
+    else:
+        bad.close("stopped")
+    assert not bad.is_open
+    assert not bench.outgoing.pending
+    _, peer = await bench.secured(context, frame(b"next"))
+    assert bodies(peer.receive()) == [b"next"]
+
+
 async def test_a_malformed_frame_ends_the_connection_after_the_requests_before_it(
     bench: TlsBench, context: ssl.SSLContext
 ) -> None:
@@ -450,11 +513,12 @@ async def test_a_peer_that_is_refused_is_told_why(tmp_path: Path) -> None:
     strict.verify_mode = ssl.CERT_REQUIRED
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    peer = Peer(theirs)
+    peer, outgoing = Peer(theirs), ssl.MemoryBIO()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.shake_hands)
         with pytest.raises(HandshakeFailed, match="presented no certificate, and this side requires one"):
-            await secure(ours, strict)
+            await secure(ours, strict, outgoing)
+    assert not outgoing.pending
     with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
         peer.receive()
     ours.close()
