@@ -12,8 +12,11 @@ class Place:
 
     __slots__ = ("physical_offset", "queue_offset", "size_bytes", "store_timestamp")
 
-    def __init__(self, *, physical_offset: int, queue_offset: int, store_timestamp: int, size_bytes: int = 0) -> None:
-        """`size_bytes` is 0 while nobody has asked for it; encoding a record does not need it."""
+    def __init__(
+        self, store_timestamp: int, *, physical_offset: int = -1, queue_offset: int = -1, size_bytes: int = 0
+    ) -> None:
+        """`size_bytes` is 0 while nobody has asked for it; encoding a record does not need it. Where many places are
+        made, the other members are set one by one: keywords cost more than the object."""
         self.physical_offset = physical_offset
         self.size_bytes = size_bytes
         self.queue_offset = queue_offset

@@ -110,14 +110,13 @@ class Appending:
     def _encode(self, message: MessageToStore, queue: ConsumeQueue, size: int) -> PutResult:
         commit_log = self._log
         is_queued = not message.sys_flag & sys_flag.TRANSACTION_PREPARED  # the bit that prepared and rollback share
-        result = PutResult(
-            _PUT_OK,
-            physical_offset=commit_log.place(size),
-            size_bytes=size,
-            queue_offset=queue.next_offset if is_queued else 0,
-            store_timestamp=self._now_ms(),
-            message_count=1,
-        )
+        result = PutResult(_PUT_OK)
+        # One by one, here and below: in Python 3.11 keywords double the cost of making an object.
+        result.physical_offset = commit_log.place(size)
+        result.size_bytes = size
+        result.queue_offset = queue.next_offset if is_queued else 0
+        result.store_timestamp = self._now_ms()
+        result.message_count = 1
         try:
             record.encode_into(commit_log.tail, queue.topic_bytes, message, result)
         except struct.error as error:
@@ -128,16 +127,11 @@ class Appending:
             tags_code = result.store_timestamp + message.deliver_after_ms
         if is_queued:
             queue.next_offset = result.queue_offset + 1
-        entry = DispatchEntry(
-            result,
-            queue if is_queued else None,
-            topic=message.topic,
-            sys_flags=message.sys_flag,
-            tags_code=tags_code,
-            uniq_key=message.uniq_key,
-            keys=message.keys,
-            stored_properties=message.properties,
-        )
+        entry = DispatchEntry(result, queue if is_queued else None, message.topic, message.properties)
+        entry.sys_flag = message.sys_flag
+        entry.tags_code = tags_code
+        entry.uniq_key = message.uniq_key
+        entry.keys = message.keys
         entry.result = result
         self._committing.pending.append(entry)
         return result
@@ -237,12 +231,10 @@ class Appending:
         entries: list[DispatchEntry] = []
         for number in range(len(units)):
             unit, stored = units[number], texts[number]
-            place = Place(
-                physical_offset=offsets[number],
-                queue_offset=queue_offset,
-                store_timestamp=store_timestamp,
-                size_bytes=sizes[number],
-            )
+            place = Place(store_timestamp)
+            place.physical_offset = offsets[number]
+            place.queue_offset = queue_offset
+            place.size_bytes = sizes[number]
             message.flag = unit.flag
             message.body = unit.body
             message.properties = stored
@@ -252,16 +244,11 @@ class Appending:
                 del tail[tail_length:]
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
             tags_code, uniq_key, keys, _ = _keys_and_tags(stored, ()) or _any_keys_and_tags(stored)
-            entry = DispatchEntry(
-                place,
-                queue,
-                topic=shared.topic,
-                sys_flags=shared.sys_flag,
-                tags_code=tags_code,
-                uniq_key=uniq_key,
-                keys=keys,
-                stored_properties=stored,
-            )
+            entry = DispatchEntry(place, queue, shared.topic, stored)
+            entry.sys_flag = shared.sys_flag
+            entry.tags_code = tags_code
+            entry.uniq_key = uniq_key
+            entry.keys = keys
             entry.result = result
             entries.append(entry)
             queue_offset += 1

@@ -160,21 +160,14 @@ class Delivering:
         pending, counted = self._committing.pending, delivery.counted
         for queue, queue_offset, physical_offset, size, tags_code, uniq_key, keys in taken:
             queue.next_offset = queue_offset + 1
-            entry = DispatchEntry(
-                Place(
-                    physical_offset=physical_offset,
-                    queue_offset=queue_offset,
-                    store_timestamp=store_timestamp,
-                    size_bytes=size,
-                ),
-                queue,
-                topic=queue.topic,
-                sys_flags=0,  # not of a transaction, which is all that dispatch asks
-                tags_code=tags_code,
-                uniq_key=uniq_key,
-                keys=keys,
-                stored_properties=b"",  # only ext units need them
-            )
+            place = Place(store_timestamp)
+            place.physical_offset = physical_offset
+            place.queue_offset = queue_offset
+            place.size_bytes = size
+            entry = DispatchEntry(place, queue, queue.topic, b"")  # only ext units need the properties
+            entry.tags_code = tags_code
+            entry.uniq_key = uniq_key
+            entry.keys = keys
             entry.result = result
             pending.append(entry)
             counted.append((queue.topic, queue.queue_id, size))

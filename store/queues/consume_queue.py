@@ -242,13 +242,15 @@ class ConsumeQueue:
 
     # -- appending -------------------------------------------------------------------------------------------------
 
-    def add(self, physical_offset: int, size_bytes: int, tags_code: int) -> None:
-        """Append one entry, which is readable after `write`."""
+    def add(self, physical_offset: int, size_bytes: int, tags_code: int) -> bool:
+        """Append one entry, which is readable after `write`. Return whether it is the first since the last `write`."""
         buffer = self._buffer
+        is_first = not buffer
         if buffer is None:
             buffer = self._buffer = bytearray()
         _add_queue_entry(buffer, physical_offset, size_bytes, tags_code)
         self.max_physical_end = physical_offset + size_bytes
+        return is_first
 
     def fill(self, until: int) -> None:
         """Append fillers for the queue offsets below `until`. An empty queue begins in the file that holds `until`."""

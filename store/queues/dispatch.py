@@ -54,36 +54,30 @@ class DispatchEntry:
         self,
         place: Place,
         queue: ConsumeQueue | None,
-        *,
         topic: str,
-        sys_flags: int,
-        tags_code: int,
-        uniq_key: str | None,
-        keys: str | None,
         stored_properties: bytes,
     ) -> None:
-        """`queue` is None for a record that enters no consume queue."""
+        """`queue` is None for a record that enters no consume queue. Who makes an entry sets what follows: each message
+        would pay for keywords."""
         self.place = place
         self.queue = queue
         self.topic = topic
-        self.sys_flag = sys_flags
-        self.tags_code = tags_code
-        self.uniq_key = uniq_key
-        self.keys = keys
         self.properties = stored_properties
+        self.sys_flag = 0
+        self.tags_code = 0
+        self.uniq_key: str | None = None
+        self.keys: str | None = None
         # The answer to a put, which a commit that fails turns into a refusal.
         self.result: PutResult | None = None
         # INNER_MULTI_DISPATCH: further queues that receive an entry of the same message, each with its queue offset.
         self.more_queues: list[tuple[ConsumeQueue, int]] | None = None
 
-    @property
-    def has_keys(self) -> bool:
-        """Return whether the index gets keys of this record."""
+    def index_keys(self) -> IndexKeys | None:
+        """Return what the index gets of this record, None if that is nothing."""
         if not self.uniq_key and (not self.keys or not self.keys.strip(" ")):
-            return False
-        return self.sys_flag & sys_flag.TRANSACTION_MASK != sys_flag.TRANSACTION_ROLLBACK
-
-    def index_keys(self) -> IndexKeys:
+            return None
+        if self.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK:
+            return None
         place = self.place
         return self.topic, self.uniq_key, self.keys, place.physical_offset, place.store_timestamp
 
@@ -126,24 +120,21 @@ class Dispatch:
                 if entry.more_queues is not None:
                     for more, _ in entry.more_queues:
                         self.add(more, entry)
-            if entry.has_keys:
-                messages.append(entry.index_keys())
+            keys = entry.index_keys()
+            if keys is not None:
+                messages.append(keys)
         if messages:
             self._add_to_index(messages)
 
     def add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         """Add the entry of one record to one queue."""
-        if queue.buffered_count == 0:
-            self._queues.touched.append(queue)
-        self.add_to_queue(queue, entry)
-
-    def add_to_queue(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
-        """Add the entry of one record to one queue, which must be in `touched` already."""
+        place = entry.place
         tags_code = entry.tags_code
         if queue.ext is not None:
             bit_map = self.bit_map_of(entry.topic, entry.properties) if self.bit_map_of is not None else None
-            tags_code = queue.ext.put(ExtUnit(tags_code, entry.place.store_timestamp, bit_map))
-        queue.add(entry.place.physical_offset, entry.place.size_bytes, tags_code)
+            tags_code = queue.ext.put(ExtUnit(tags_code, place.store_timestamp, bit_map))
+        if queue.add(place.physical_offset, place.size_bytes, tags_code):
+            self._queues.touched.append(queue)
 
     def _add_to_index(self, messages: list[IndexKeys]) -> None:
         index = self._index
@@ -157,13 +148,14 @@ class Dispatch:
     def add_missing_to_index(self, entry: DispatchEntry) -> None:
         """Add the keys that the index lacks of a record, which may be its newest one with only some keys present."""
         index = self._index
-        if not entry.has_keys:
+        keys = entry.index_keys()
+        if keys is None:
             return
         if entry.place.physical_offset > index.end_physical_offset:
-            self._add_to_index([entry.index_keys()])
+            self._add_to_index([keys])
             return
         try:
-            index.add_missing(entry.index_keys())
+            index.add_missing(keys)
         except OSError as error:
             index.failed(error)
 
@@ -197,16 +189,11 @@ class Dispatch:
             tags_code = self._tags_code(topic, table, fields.store_timestamp)
             uniq_key = table.get(names.UNIQ_KEY)
             keys = table.get(names.KEYS)
-        entry = DispatchEntry(
-            fields,
-            self._queue_of(topic, fields),
-            topic=topic,
-            sys_flags=fields.sys_flag,
-            tags_code=tags_code,
-            uniq_key=uniq_key,
-            keys=keys,
-            stored_properties=fields.properties,
-        )
+        entry = DispatchEntry(fields, self._queue_of(topic, fields), topic, fields.properties)
+        entry.sys_flag = fields.sys_flag
+        entry.tags_code = tags_code
+        entry.uniq_key = uniq_key
+        entry.keys = keys
         if self._multi_dispatch and entry.queue is not None and table and names.INNER_MULTI_QUEUE_OFFSET in table:
             entry.more_queues = self._more_queues(table, fields.queue_id)
         return entry

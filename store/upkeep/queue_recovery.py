@@ -264,9 +264,7 @@ class QueueRecovery:
 
     def _add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         self._note_times(queue)
-        if queue.buffered_count == 0:
-            self._queues.touched.append(queue)
-        self._dispatch.add_to_queue(queue, entry)
+        self._dispatch.add(queue, entry)
         self._report.added_entries += 1
         self._since_write += 1
         if self._since_write >= _WRITE_EVERY:
