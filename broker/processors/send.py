@@ -45,7 +45,7 @@ from triomq.protocol.system_topics import (
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
 from triomq.remoting.scheduling.step_line import Steps
-from triomq.store.results import MessageToStore, PutResult, PutStatus
+from triomq.store.results import MessageToStore, PutStatus
 
 log = structlog.get_logger("triomq.broker.send")
 
@@ -75,7 +75,7 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 class SendAnswer(PendingPut):
     """The pending response to one send (`finish` sends it)."""
 
-    __slots__ = ("_connection", "_processor", "_queue_id", "_request", "_topic", "ids")
+    __slots__ = ("_processor", "connection", "ids", "queue_id", "request", "topic")
 
     def __init__(
         self, processor: SendProcessor, connection: Connection, request: RemotingCommand, topic: str, queue_id: int
@@ -87,18 +87,18 @@ class SendAnswer(PendingPut):
         self.late_status = _FLUSH_DISK_TIMEOUT
         self.replica_status = _PUT_OK
         self._processor = processor
-        self._connection = connection
-        self._request = request
-        self._topic = topic
-        self._queue_id = queue_id
+        self.connection = connection
+        self.request = request
+        self.topic = topic
+        self.queue_id = queue_id
         self.ids = b""  # of a long batch, made in steps
 
     def release_body(self) -> None:
-        if self._connection.on_answer is None:  # hooks see the whole request
-            self._request.body = b""
+        if self.connection.on_answer is None:  # hooks see the whole request
+            self.request.body = b""
 
     def finish(self) -> None:
-        self._processor.answer(self._connection, self._request, self._topic, self._queue_id, self.result, self)
+        self._processor.answer(self)
 
 
 class SendProcessor:
@@ -302,35 +302,28 @@ class SendProcessor:
         answer.finish()
         return None
 
-    def answer(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        topic: str,
-        queue_id: int,
-        result: PutResult,
-        token: SendAnswer,
-    ) -> None:
-        """Send the response to a completed put (called by SendAnswer)."""
-        since = self._pool.left(token)
-        status = result.status
+    def answer(self, put: SendAnswer) -> None:
+        """Send the response to a completed put."""
+        since = self._pool.left(put)
+        connection, request, result = put.connection, put.request, put.result
         code = _SUCCESS
-        if status is not _PUT_OK:
-            code = SEND_CODES.get(status, ResponseCode.SYSTEM_ERROR)
-            if status not in STORED:
-                if status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's fault
+        if result.status is not _PUT_OK:
+            code = SEND_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
+            if result.status not in STORED:
+                if result.status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's fault
                     self._stats.put_failed()
                 remark = send_remark(result, self._configuration.store.max_message_size_bytes)
                 response = new_response(request, code, remark, ext_fields=self.standing_fields())
                 connection.answer(request, response, since)
                 return
-        self._stats.topic_put(topic, queue_id, result.message_count, result.size_bytes)
-        ids = _offset_message_id(self._store_host_hex, result.physical_offset)
-        if token.ids:
-            ids = token.ids
+        self._stats.topic_put(put.topic, put.queue_id, result.message_count, result.size_bytes)
+        if put.ids:
+            ids = put.ids
         elif result.physical_offsets:
             ids = b",".join([_offset_message_id(self._store_host_hex, offset) for offset in result.physical_offsets])
-        values = ids, queue_id, result.queue_offset
+        else:
+            ids = _offset_message_id(self._store_host_hex, result.physical_offset)
+        values = ids, put.queue_id, result.queue_offset
         connection.answer(request, TemplatedResponse(self._template, request, code, values), since)
 
     # Checks shared with other ways of sending (replies).
