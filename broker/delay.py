@@ -323,7 +323,8 @@ class DelayedDelivery:
             if result is not None:
                 batch.add(result, result.message_count, result.size_bytes)
                 if self._is_counted():
-                    batch.counted.append((result, delivery.counted))
+                    for queue, sizes in delivery.sizes.items():
+                        batch.counted.append((result, queue.topic, queue.queue_id, sizes))
             at = delivery.position
             if not self._learn_queue(delivery.unknown, batch):
                 break
@@ -374,10 +375,9 @@ class DelayedDelivery:
                 break
             delivered += 1
         if self._stats is not None:
-            for result, messages in batch.counted:
+            for result, topic, queue_id, sizes in batch.counted:
                 if result.status is _PUT_OK and result.last_offset < acknowledged:
-                    for topic, queue_id, size_bytes in messages:
-                        self._stats.topic_put(topic, queue_id, 1, size_bytes)
+                    self._stats.topic_puts(topic, queue_id, sizes)
         self._offsets.set(level, batch.queue_offset + delivered)
         if refused is not None and failures % LOG_EVERY_FAILURES == 0:
             log.warning(
@@ -411,7 +411,7 @@ class DelayedDelivery:
             dead = self._undeliverable.put(DELAY, message, physical_offset, result.reason)
             return dead.result if dead is not None else None
         if self._is_counted():
-            batch.counted.append((result, [(message.topic, message.queue_id, result.size_bytes)]))
+            batch.counted.append((result, message.topic, message.queue_id, [result.size_bytes]))
         return result
 
     def _is_counted(self) -> bool:
@@ -457,8 +457,8 @@ class _Batch:
         self.queue_offset = queue_offset
         self.results: list[PutResult | None] = []
         """One for each entry; None: nothing to deliver, the offset moves past it. Those of a block may be the same."""
-        self.counted: list[tuple[PutResult, list[tuple[str, int, int]]]] = []
-        """Each result with topic, queue id and size of the messages that went to their real topics, not to the dead
+        self.counted: list[tuple[PutResult, str, int, list[int]]] = []
+        """Each result with topic, queue id and sizes of the messages that went to their real topics, not to the dead
         letters; none unless they are counted."""
         self.queues: dict[tuple[str, int], int] = {}
         """What `reachable_queue` says, asked once for each queue."""

@@ -16,7 +16,6 @@ import struct
 from typing import Final, TypeAlias
 
 from triomq.protocol.clock import NowMs
-from triomq.protocol.message_to_store import Place
 from triomq.protocol.speedups import fast_path
 from triomq.store.appending import MAX_PENDING_BYTES, refusal_of
 from triomq.store.committing import Committing
@@ -24,12 +23,11 @@ from triomq.store.contents import Contents, Opened
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ENTRY, ConsumeQueue
-from triomq.store.queues.dispatch import DispatchEntry
+from triomq.store.queues.dispatch import Delivered, DeliveredEntry
 from triomq.store.refusals import Refusals
 from triomq.store.results import PutResult, PutStatus
 
 _WithHead: TypeAlias = tuple[ConsumeQueue, bytearray]
-_Delivered: TypeAlias = tuple[ConsumeQueue, int, int, int, int, str | None, str | None]
 
 _HEAD: Final = struct.Struct(">iq")
 _QUEUE_OFFSET_AT: Final = 4
@@ -66,16 +64,16 @@ class RealQueues:
 
 class Delivery:
     """What one call delivered: the entries up to `position`, with one result for all of them, None if there are none.
-    `counted` has the topic, queue id and size of each. `unknown` is the key of a queue that `RealQueues` lacks, if that
-    is why it ended."""
+    `sizes` has those of the messages of each queue, in bytes. `unknown` is the key of a queue that `RealQueues` lacks,
+    if that is why it ended."""
 
-    __slots__ = ("counted", "position", "result", "unknown")
+    __slots__ = ("position", "result", "sizes", "unknown")
 
     def __init__(self, position: int) -> None:
         self.position = position
         self.unknown = b""
         self.result: PutResult | None = None
-        self.counted: list[tuple[str, int, int]] = []
+        self.sizes: dict[ConsumeQueue, list[int]] = {}
 
 
 class Delivering:
@@ -128,7 +126,7 @@ class Delivering:
         mapped = file.map()
         queues.set_next_offsets()
         begin, store_timestamp = commit_log.next_offset, self._now_ms()
-        taken: list[_Delivered] = []
+        taken: list[Delivered] = []
         longest = self._settings.max_message_bytes
         place = mapped, file.start, self.written_from, min(commit_log.committed_offset, file.end), 0, 0, b""
         to = (commit_log.tail, queues.by_key, taken, due_ms, longest, begin, commit_log.room(), store_timestamp)
@@ -145,7 +143,7 @@ class Delivering:
             self._committing.commit()
         return delivery
 
-    def _appended(self, taken: list[_Delivered], store_timestamp: int, delivery: Delivery) -> None:
+    def _appended(self, taken: list[Delivered], store_timestamp: int, delivery: Delivery) -> None:
         """Let what is in the tail wait for the commit."""
         begin = taken[0][2]
         end = taken[-1][2] + taken[-1][3]
@@ -157,18 +155,14 @@ class Delivering:
             store_timestamp=store_timestamp,
             message_count=len(taken),
         )
-        pending, counted = self._committing.pending, delivery.counted
-        for queue, queue_offset, physical_offset, size, tags_code, uniq_key, keys in taken:
-            queue.next_offset = queue_offset + 1
-            place = Place(store_timestamp)
-            place.physical_offset = physical_offset
-            place.queue_offset = queue_offset
-            place.size_bytes = size
-            entry = DispatchEntry(place, queue, queue.topic, b"")  # only ext units need the properties
-            entry.tags_code = tags_code
-            entry.uniq_key = uniq_key
-            entry.keys = keys
-            entry.result = result
-            pending.append(entry)
-            counted.append((queue.topic, queue.queue_id, size))
+        for each in taken:
+            queue = each[0]
+            queue.next_offset = each[1] + 1
+            sizes = delivery.sizes.get(queue)
+            if sizes is None:
+                sizes = delivery.sizes[queue] = []
+            sizes.append(each[3])
+        entry = DeliveredEntry(result, taken)
+        entry.result = result
+        self._committing.pending.append(entry)
         self._log.next_offset = end

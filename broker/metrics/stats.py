@@ -104,6 +104,22 @@ class BrokerStats:
                 flow.count_size(message_count, size_bytes)
         self.put_total += message_count
 
+    def topic_puts(self, topic: str, queue_id: int, sizes_bytes: list[int]) -> None:
+        """Count requests with one message each, of these sizes, as `topic_put` does."""
+        flow = self._puts.get((topic, queue_id))
+        if flow is None:
+            flow = self._new_put(topic, queue_id)
+        count = len(sizes_bytes)
+        flow.messages += count
+        flow.size_bytes += sum(sizes_bytes)
+        flow.times += count
+        for size_bytes in sizes_bytes:
+            if size_bytes > MIDDLE_BYTES:
+                flow.count_size(1, size_bytes)
+            elif size_bytes > SMALL_BYTES:
+                flow.middle_messages += 1
+        self.put_total += count
+
     def group_get(
         self, group: str, topic: str, queue_id: int, message_count: int, size_bytes: int, next_offset: int
     ) -> None:

@@ -9,7 +9,7 @@ Transactions of type prepared and rollback enter no consume queue; rollback ente
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -32,6 +32,9 @@ from triomq.store.results import ExtUnit, PutResult
 log = structlog.get_logger("triomq.store.dispatch")
 
 _keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
+
+Delivered: TypeAlias = tuple[ConsumeQueue, int, int, int, int, str | None, str | None]
+"""A delivered message: queue, queue offset, physical offset, size, tags code, UNIQ_KEY and KEYS."""
 
 
 class DispatchEntry:
@@ -87,6 +90,21 @@ class DispatchEntry:
         return first + self.more_queues if self.more_queues is not None else first
 
 
+class DeliveredEntry(DispatchEntry):
+    """The records of delayed messages that were delivered together (store/delivering.py): an entry of each would cost
+    more than its record. `place` is that of the first; none is of a transaction, and no queue has ext units."""
+
+    __slots__ = ("delivered",)
+
+    def __init__(self, place: Place, delivered: list[Delivered]) -> None:
+        super().__init__(place, None, "", b"")
+        self.delivered = delivered
+
+    def queue_places(self) -> list[tuple[ConsumeQueue, int]]:
+        """Return the places in the order in which they are taken back: the first one of a queue last."""
+        return [(each[0], each[1]) for each in reversed(self.delivered)]
+
+
 # (topic, properties) -> bit map of the ext unit, or None (the broker's bloom filter over SQL92 groups).
 BitMapOf = Callable[[str, bytes], bytes | None]
 
@@ -120,11 +138,22 @@ class Dispatch:
                 if entry.more_queues is not None:
                     for more, _ in entry.more_queues:
                         self.add(more, entry)
+            elif isinstance(entry, DeliveredEntry):
+                self._add_delivered(entry, messages)
+                continue
             keys = entry.index_keys()
             if keys is not None:
                 messages.append(keys)
         if messages:
             self._add_to_index(messages)
+
+    def _add_delivered(self, entry: DeliveredEntry, messages: list[IndexKeys]) -> None:
+        touched, store_timestamp = self._queues.touched, entry.place.store_timestamp
+        for queue, _, physical_offset, size_bytes, tags_code, uniq_key, keys in entry.delivered:
+            if queue.add(physical_offset, size_bytes, tags_code):
+                touched.append(queue)
+            if uniq_key or (keys and keys.strip(" ")):
+                messages.append((queue.topic, uniq_key, keys, physical_offset, store_timestamp))
 
     def add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         """Add the entry of one record to one queue."""

@@ -85,6 +85,26 @@ def test_the_sizes_of_a_topic_are_those_of_all_its_queues(detail: bool) -> None:
     assert stats.message_sizes("T") == [0] * 7
 
 
+def test_messages_that_are_counted_together_are_counted_as_each_by_itself() -> None:
+    sizes = [edge + more for edge in (100, *SIZE_EDGES_BYTES) for more in (0, 1)]
+    found: list[object] = []
+    for together in (True, False):
+        clock = FakeClock()
+        stats = BrokerStats("C", now_ms=clock)
+        stats.sample_minute()
+        if together:
+            stats.topic_puts("T", 3, sizes)
+        else:
+            for size_bytes in sizes:
+                stats.topic_put("T", 3, 1, size_bytes)
+        clock.advance(10_000)
+        stats.sample_minute()
+        flows = [stats.snapshot(name, "T") for name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")]
+        found.append((stats.message_sizes("T"), stats.put_total, flows))
+    assert found[0] == found[1]
+    assert stats.message_sizes("T") == [3, 2, 2, 2, 2, 2, 1]
+
+
 async def positions(it: WatchedBroker, topic: str = "T", group: str = "G") -> tuple[int, int, int, bool]:
     """Return what a group lacks, has in flight, and has not pulled, and whether some of that has an age."""
     scrape = await it.scrape()
