@@ -49,11 +49,6 @@ _read_header: Final[HeaderReader | None] = fast_path("read_header")
 _columns: Final[dict[type[Header], Columns]] = {}
 
 
-def _keep_columns(cls: type[Header]) -> Columns:
-    columns = _columns[cls] = schema_columns(cls)
-    return columns
-
-
 class RemotingCommand:
     """One request or response.
 
@@ -142,23 +137,25 @@ class RemotingCommand:
         ext = self._ext
         if isinstance(ext, msgspec.Raw):
             return decode_header_json(cls, ext)
-        if _read_header is not None and isinstance(ext, bytes):
-            attributes, names, kinds, defaults, longest = _columns.get(cls) or _keep_columns(cls)
-            usual: H | None = _read_header(ext, cls, attributes, names, kinds, defaults, longest)
-            if usual is not None:
-                return usual
-        return decode_header(cls, self.ext_fields or {})
+        header: H | None = self._usual_header(cls, cls)
+        return header if header is not None else decode_header(cls, self.ext_fields or {})
 
     def header_values(self, cls: type[Header]) -> tuple[Any, ...]:
         """Return the values of the typed header in the order of its fields, for the most frequent requests: to make a
         record and read it field by field takes longer than to decode it. Raise HeaderFieldError as `header` does."""
+        values: tuple[Any, ...] | None = self._usual_header(cls, None)
+        return values if values is not None else msgspec.structs.astuple(self.header(cls))
+
+    def _usual_header(self, cls: type[Header], record: type[Header] | None) -> Any:
+        """Return the usual header of a frame as `record`, or its values if that is None; None for any other header."""
         ext = self._ext
-        if _read_header is not None and isinstance(ext, bytes):
-            attributes, names, kinds, defaults, longest = _columns.get(cls) or _keep_columns(cls)
-            usual: tuple[Any, ...] | None = _read_header(ext, None, attributes, names, kinds, defaults, longest)
-            if usual is not None:
-                return usual
-        return msgspec.structs.astuple(self.header(cls))
+        if _read_header is None or not isinstance(ext, bytes):
+            return None
+        columns = _columns.get(cls)
+        if columns is None:
+            columns = _columns[cls] = schema_columns(cls)
+        attributes, names, kinds, defaults, longest = columns
+        return _read_header(ext, record, attributes, names, kinds, defaults, longest)
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
@@ -186,7 +183,7 @@ def new_request(
     language: int = JAVA,
 ) -> RemotingCommand:
     """Return a request. The connection that sends it assigns `opaque` and the header codec."""
-    fields = ext_fields if header is None else _merge(header, ext_fields)
+    fields = _merge(header, ext_fields)
     return RemotingCommand(code, fields, body, flag=RPC_ONEWAY if oneway else 0, language=language)
 
 
@@ -200,7 +197,7 @@ def new_response(
     ext_fields: dict[str, str] | None = None,
 ) -> RemotingCommand:
     """Return a response to `request`, with its opaque and header codec. `ext_fields` are added to those of `header`."""
-    response = RemotingCommand(code, ext_fields if header is None else _merge(header, ext_fields), body)
+    response = RemotingCommand(code, _merge(header, ext_fields), body)
     # One by one: see protocol.frame._decode.
     response.flag = RPC_RESPONSE
     response.opaque = request.opaque
@@ -209,7 +206,9 @@ def new_response(
     return response
 
 
-def _merge(header: Header, ext_fields: dict[str, str] | None) -> dict[str, str]:
+def _merge(header: Header | None, ext_fields: dict[str, str] | None) -> dict[str, str] | None:
+    if header is None:
+        return ext_fields
     fields = encode_header(header)
     if ext_fields:
         fields.update(ext_fields)

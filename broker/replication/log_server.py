@@ -137,12 +137,12 @@ class LogServer:
         self, stream: trio.abc.Stream, remote: str, write_now: Write | None = None, ip: str = "", local_ip: str = ""
     ) -> None:
         """Serve one slave until its link ends. `ip` is its address, by default the text of `remote`."""
-        from triomq.broker.replication.slave_link import SlaveLink  # with the first slave: few masters have one
-
         peer = self._enter(ip or remote, local_ip, remote)
         if peer is None:
             await trio.aclose_forcefully(stream)
             return
+        from triomq.broker.replication.slave_link import SlaveLink  # with the first slave: few masters have one
+
         peer.link = link = SlaveLink(
             stream, remote, self._configuration, self._store, write_now, partial(self._acknowledged, peer), self._accept
         )
