@@ -58,11 +58,6 @@ class PendingPut:
             self.is_finished = True
             self.finish()
             return
-        if self.replica_status is _PUT_OK:  # nearly always: nothing else is waited for
-            self.result.status = _PUT_OK
-            self.is_stored = self.is_finished = True
-            self.finish()
-            return
         self._stored(_PUT_OK)
 
     def too_late(self) -> None:
