@@ -34,7 +34,8 @@ ONEWAY_FLAG = 2
 RECORD_CODES = frozenset({11, 12, 33, 309})
 READS = frozenset({11, 12, 14, 21, 29, 30, 31, 32, 33, 38, 43, 201, 202, 208, 300, 303, 308, 317, 321})
 """Requests that are asked again when the answers differ: Apache dispatches to queues and index behind its answers."""
-PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+"""How long they are asked: only a difference takes so long."""
 PULL_OFFSET_MOVED = 21
 DELAY_MS = 60_000
 
