@@ -9,43 +9,43 @@
 
 /* -- frames: see frame.py ------------------------------------------------------------------------------------------ */
 
-PyDoc_STRVAR(read_binary_header_doc,
-"read_binary_header($module, data, start, end, /)\n--\n\n-> (code, language, version, opaque, flag, extFields) | None\n\n"
-"Fast path for the ROCKETMQ header data[start:end]; extFields are its entries, unchanged, b\"\" when there are none.\n"
-"Return None for a header that is malformed, has a remark or is not all ASCII.");
+#define FRAME_HEAD_BYTES 8
+#define JAVA 0
 
-static PyObject *read_binary_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+/* What a usual header says. `language` is a number or, in JSON, any name but JAVA; `entries` are extFields in the ROCKETMQ codec or
+   None. Both are owned. */
+typedef struct {
+    int32_t code, version, opaque, flag;
+    PyObject *language, *entries;
+} Header;
+
+/* Read a ROCKETMQ header. Return 0 if it is malformed, has a remark or is not all ASCII, or when memory runs out. */
+static int read_binary_header(const unsigned char *head, Py_ssize_t size, Header *header)
 {
-    if (!count_is(count, 3, "read_binary_header") || !is_bytes(arguments[0]))
-        return NULL;
-    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
-    Py_ssize_t end = PyLong_AsSsize_t(arguments[2]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (start < 0 || end > PyBytes_GET_SIZE(arguments[0]) || end - start < 21)
-        Py_RETURN_NONE;
-    const unsigned char *head = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start;
-    Py_ssize_t size = get32(head + 17);
-    if (get32(head + 13) != 0 || size != end - start - 21)
-        Py_RETURN_NONE;
-    const unsigned char *entries = head + 21, *stop = entries + size, *at = entries;
+    if (size < 21 || get32(head + 13) != 0 || get32(head + 17) != size - 21)
+        return 0;
+    const unsigned char *entries = head + 21, *stop = head + size, *at = entries;
     while (at < stop) {
         if (stop - at < 2)
-            Py_RETURN_NONE;
+            return 0;
         Py_ssize_t key_size = at[0] << 8 | at[1];
         at += 2;
         if (stop - at < key_size + 4 || !is_ascii(at, key_size))
-            Py_RETURN_NONE;
+            return 0;
         at += key_size;
         Py_ssize_t value_size = get32(at);
         at += 4;
         if (stop - at < value_size || !is_ascii(at, value_size))
-            Py_RETURN_NONE;
+            return 0;
         at += value_size;
     }
-    return Py_BuildValue("(iiiiiy#)", (int)(int16_t)(head[0] << 8 | head[1]), (int)(int8_t)head[2],
-                         head[3] << 8 | head[4], (int)(int32_t)get32(head + 5), (int)(int32_t)get32(head + 9),
-                         (const char *)entries, size);
+    header->code = (int16_t)(head[0] << 8 | head[1]);
+    header->language = PyLong_FromLong((int8_t)head[2]);
+    header->version = head[3] << 8 | head[4];
+    header->opaque = (int32_t)get32(head + 5);
+    header->flag = (int32_t)get32(head + 9);
+    header->entries = entries == stop ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)entries, stop - entries);
+    return 1;
 }
 
 /* Parse decimal text in canonical form: no sign but "-", no leading zeros, no "-0", at most 18 digits. */
@@ -160,32 +160,20 @@ static const unsigned char *behind_name(const unsigned char *at, const unsigned 
     return stop - at > size && memcmp(at, name, (size_t)size) == 0 ? at + size : NULL;
 }
 
-PyDoc_STRVAR(read_json_header_doc,
-"read_json_header($module, data, start, end, /)\n--\n\n-> (code, language, version, opaque, flag, extFields) | None\n\n"
-"Fast path for the JSON header data[start:end]; extFields become entries of the ROCKETMQ codec, b\"\" when there are\n"
-"none. Return None for a header that is malformed, has a remark, white space, empty texts, unknown or repeated members\n"
-"or unusual escapes, or is not all ASCII.");
-
-static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+/* Read a JSON header. Return 0 if it is malformed, has a remark, white space, empty texts, unknown or repeated members or
+   unusual escapes, or is not all ASCII, or when memory runs out. */
+static int read_json_header(const unsigned char *head, Py_ssize_t size, Header *header)
 {
     static const char *const names[] = {"\"code\":", "\"flag\":", "\"opaque\":", "\"version\":"};
-    if (!count_is(count, 3, "read_json_header") || !is_bytes(arguments[0]))
-        return NULL;
-    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
-    Py_ssize_t end = PyLong_AsSsize_t(arguments[2]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (start < 0 || end > PyBytes_GET_SIZE(arguments[0]) || end - start < 2)
-        Py_RETURN_NONE;
-    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start, *stop = at + (end - start);
+    const unsigned char *at = head, *stop = head + size;
     const unsigned char *language = (const unsigned char *)"JAVA", *value;
     Py_ssize_t language_size = 4;
     int64_t numbers[4] = {0};
     unsigned seen = 0, member;
     PyObject *entries = NULL;
     int is_usual = 0;
-    if (*at++ != '{')
-        Py_RETURN_NONE;
+    if (size < 2 || *at++ != '{')
+        return 0;
     for (;;) {
         for (member = 0; member < 4; member++)
             if ((value = behind_name(at, stop, names[member])) != NULL)
@@ -231,16 +219,70 @@ static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, 
         if (*at++ != ',')
             break;
     }
-    if (PyErr_Occurred() || !is_usual) {
+    if (!is_usual || PyErr_Occurred()) {
         Py_XDECREF(entries);
-        if (PyErr_Occurred())
-            return NULL;
-        Py_RETURN_NONE;
+        return 0;
     }
-    if (entries == NULL && (entries = PyBytes_FromStringAndSize(NULL, 0)) == NULL)
+    header->code = (int32_t)numbers[0];
+    header->flag = (int32_t)numbers[1];
+    header->opaque = (int32_t)numbers[2];
+    header->version = (int32_t)numbers[3];
+    int is_java = language_size == 4 && memcmp(language, "JAVA", 4) == 0;
+    header->language = is_java ? PyLong_FromLong(JAVA) : ascii_text(language, language_size);
+    header->entries = entries != NULL ? entries : Py_NewRef(Py_None);
+    return 1;
+}
+
+enum { JSON_CODEC, ROCKETMQ_CODEC };
+
+PyDoc_STRVAR(read_frames_doc,
+"read_frames($module, data, at, longest, longest_header, /)\n--\n\n-> (position, frames)\n\n"
+"Fast path for whole frames from position `at` on: tuples of codec, code, language, version, opaque, flag, extFields and\n"
+"body. The language is a number, or in JSON a name but JAVA; extFields are entries of the ROCKETMQ codec, or None. It ends before\n"
+"a frame that is not whole, longer than allowed, malformed or unusual: with a remark, not all ASCII, or in JSON with\n"
+"white space, empty texts, or unknown or repeated members.");
+
+static PyObject *read_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 4, "read_frames") || !is_bytes(arguments[0]))
         return NULL;
-    return Py_BuildValue("(is#iiiN)", (int)numbers[0], (const char *)language, language_size, (int)numbers[3],
-                         (int)numbers[2], (int)numbers[1], entries);
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[1]), longest = PyLong_AsSsize_t(arguments[2]);
+    Py_ssize_t longest_header = PyLong_AsSsize_t(arguments[3]), end = PyBytes_GET_SIZE(arguments[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (at < 0) {
+        PyErr_SetString(PyExc_ValueError, "the position is negative");
+        return NULL;
+    }
+    PyObject *frames = PyList_New(0);
+    while (frames != NULL && end - at >= FRAME_HEAD_BYTES) {
+        const unsigned char *frame = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + at, *head = frame + FRAME_HEAD_BYTES;
+        Py_ssize_t length = (int32_t)get32(frame), header_size = (Py_ssize_t)get32(frame + 4) & 0xFFFFFF;
+        Header header;
+        if (length < 4 || length > end - at - 4 || length > longest - 4 || header_size > length - 4
+            || header_size > longest_header)
+            break;
+        if (!(frame[4] == ROCKETMQ_CODEC ? read_binary_header(head, header_size, &header)
+              : frame[4] == JSON_CODEC   ? read_json_header(head, header_size, &header)
+                                         : 0))
+            break;
+        PyObject *items[] = {
+            PyLong_FromLong(frame[4]), PyLong_FromLong(header.code), header.language, PyLong_FromLong(header.version),
+            PyLong_FromLong(header.opaque), PyLong_FromLong(header.flag), header.entries,
+            PyBytes_FromStringAndSize((const char *)head + header_size, length - 4 - header_size),
+        };
+        PyObject *item = tuple_of(items, sizeof items / sizeof *items);
+        if (item == NULL || PyList_Append(frames, item) < 0) {
+            Py_XDECREF(item);
+            break;
+        }
+        Py_DECREF(item);
+        at += 4 + length;
+    }
+    if (PyErr_Occurred())
+        Py_CLEAR(frames);
+    PyObject *found[] = {frames == NULL ? NULL : PyLong_FromSsize_t(at), frames};
+    return tuple_of(found, 2);
 }
 
 enum { TEXT, INT32, INT64, FLAG };
@@ -656,7 +698,6 @@ static PyObject *offset_message_id_bytes(PyObject *module, PyObject *const *argu
     return id;
 }
 
-#define JAVA 0
 #define MAX_VALUES 16
 #define DECIMAL_BYTES 21
 
@@ -827,8 +868,7 @@ static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssiz
 /* ------------------------------------------------------------------------------------------------------------------ */
 
 static PyMethodDef functions[] = {
-    FUNCTION(read_binary_header),
-    FUNCTION(read_json_header),
+    FUNCTION(read_frames),
     FUNCTION(read_header),
     FUNCTION(text_to_store),
     FUNCTION(keys_and_tags),

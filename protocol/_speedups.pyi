@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from triomq.protocol.entries import BinaryHeader, JsonHeader
+from triomq.protocol.entries import UsualFrame
 
 SOURCE_CRC: int
 MESSAGE_MAGIC: int
@@ -16,8 +16,7 @@ MAX_FIELDS: int
 MAX_PROPERTIES: int
 MAX_VALUES: int
 
-def read_binary_header(data: bytes, start: int, end: int, /) -> BinaryHeader | None: ...
-def read_json_header(data: bytes, start: int, end: int, /) -> JsonHeader | None: ...
+def read_frames(data: bytes, at: int, longest: int, longest_header: int, /) -> tuple[int, list[UsualFrame]]: ...
 def read_header(
     entries: bytes,
     record: type[Any] | None,

@@ -11,15 +11,14 @@ from collections.abc import Callable
 
 from triomq.protocol.errors import FrameError
 
-BinaryHeader = tuple[int, int, int, int, int, bytes]
-"""(code, language, version, opaque, flag, entries): a ROCKETMQ header without a remark whose entries are ASCII."""
-JsonHeader = tuple[int, str, int, int, int, bytes]
-"""The same for a JSON header: the language is its name, and extFields are converted to entries."""
+UsualFrame = tuple[int, int, int | str, int, int, int, bytes | None, bytes]
+"""(codec, code, language, version, opaque, flag, entries, body): a frame in the ROCKETMQ or JSON codec whose header has
+no remark and is ASCII, and in JSON has no white space, empty texts, or unknown or repeated members. The language is a
+number, or in JSON a name unless it is JAVA. The extFields are entries in either codec; None if there are none."""
 
-BinaryHeaderReader = Callable[[bytes, int, int], BinaryHeader | None]
-JsonHeaderReader = Callable[[bytes, int, int], JsonHeader | None]
-"""Fast paths over data[start:end]. They return None for malformed headers and for unusual ones: those with a remark or
-text that is not ASCII, and in JSON also those with white space, empty texts, unknown or repeated members."""
+FrameReader = Callable[[bytes, int, int, int], tuple[int, list[UsualFrame]]]
+"""Fast path over `data` from a position on, given the limits of the bytes of a frame and of its header. It returns the
+whole, usual frames up to the first that is not one, and the position of that."""
 
 
 def decode_entries(header: bytes, begin: int, end: int, is_ascii: bool = True) -> dict[str, str]:

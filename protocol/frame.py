@@ -27,7 +27,7 @@ import msgspec
 
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from triomq.protocol.entries import BinaryHeaderReader, JsonHeaderReader, decode_entries
+from triomq.protocol.entries import FrameReader, decode_entries
 from triomq.protocol.errors import FrameError
 from triomq.protocol.json_header import NO_EXT_FIELDS, read_json_header
 from triomq.protocol.response_template import Body, TemplatedResponse
@@ -54,8 +54,7 @@ _SHORT: Final = struct.Struct(">h")
 _LENGTHS: Final = struct.Struct(">ii")
 
 _encode_text: Final = msgspec.json.Encoder().encode
-_read_binary_header: Final[BinaryHeaderReader | None] = fast_path("read_binary_header")
-_read_json_header: Final[JsonHeaderReader | None] = fast_path("read_json_header")
+_read_frames: Final[FrameReader | None] = fast_path("read_frames")
 
 
 class FrameDecoder:
@@ -112,34 +111,49 @@ class FrameDecoder:
                 data = b"".join((held, data))
             else:  # only the frame that began earlier is copied, not all that came with its end
                 position = self._needed_bytes - len(held)
-                frame = b"".join((held, data[:position]))
-                commands.append(_decode(frame, 4, len(frame), self._max_header_bytes))
-        end = len(data)
-        needed = 4
-        while end - position >= 4:
-            length = _unpack_int(data, position)[0]
-            if length < 4 or length + 4 > self._max_frame_bytes:
-                raise FrameError(self._reason(length), list(commands))
-            frame_end = position + 4 + length
-            if frame_end > end:
-                needed = 4 + length
-                break
-            try:
-                commands.append(_decode(data, position + 4, frame_end, self._max_header_bytes))
-            except FrameError as error:
-                error.decoded = list(commands)
-                raise
-            position = frame_end
-        if position < end:
+                self._read(b"".join((held, data[:position])), 0, commands)
+        position = self._read(data, position, commands)
+        if position < len(data):
             self._held += data[position:]
-            self.held_bytes = end - position
-            self._needed_bytes = needed
+            self.held_bytes = len(data) - position
             try:
                 self._check_begun()
             except FrameError as error:
                 error.decoded = list(commands)
                 raise
         return commands
+
+    def _read(self, data: bytes, position: int, commands: list[RemotingCommand]) -> int:
+        """Decode the whole frames from `position` on. Return where the next one begins, and set what it needs."""
+        end = len(data)
+        self._needed_bytes = 4
+        while True:
+            if _read_frames is not None:
+                position, frames = _read_frames(data, position, self._max_frame_bytes, self._max_header_bytes)
+                for serialize_type, code, language, version, opaque, flag, entries, body in frames:
+                    # One by one: in Python 3.11 keywords double the cost of making the object, which each request
+                    # would pay.
+                    command = RemotingCommand(code, entries, body)
+                    command.flag = flag
+                    command.opaque = opaque
+                    command.serialize_type = serialize_type
+                    command.language = language if isinstance(language, int) else _LANGUAGE_NUMBERS.get(language, -1)
+                    command.version = version
+                    commands.append(command)
+            if end - position < 4:
+                return position
+            length = _unpack_int(data, position)[0]
+            if length < 4 or length + 4 > self._max_frame_bytes:
+                raise FrameError(self._reason(length), list(commands))
+            if length > end - position - 4:
+                self._needed_bytes = 4 + length
+                return position
+            try:
+                commands.append(_decode(data, position + 4, position + 4 + length, self._max_header_bytes))
+            except FrameError as error:
+                error.decoded = list(commands)
+                raise
+            position += 4 + length
 
     def _begin_body(self) -> None:
         """Collect the rest of a long frame as its body, once the header is there. To copy sixteen megabytes when the
@@ -185,29 +199,14 @@ def _decode(
         raise FrameError(f"bad header length: {header_bytes} in a frame of {end - start} bytes")
     _check_header_bytes(header_bytes, max_header_bytes)
     body = data[header_end:end] if collected is None else collected
+    header = data[header_start:header_end]
     if serialize_type == ROCKETMQ:
-        binary = _read_binary_header(data, header_start, header_end) if _read_binary_header is not None else None
-        if binary is None:
-            return decode_rocketmq(data[header_start:header_end], body)
-        code, number, version, opaque, flag, entries = binary
-    elif serialize_type == JSON:
-        plain = _read_json_header(data, header_start, header_end) if _read_json_header is not None else None
-        if plain is None:
-            return decode_json(data[header_start:header_end], body)
-        code, language, version, opaque, flag, entries = plain
-        number = JAVA if language == "JAVA" else _LANGUAGE_NUMBERS.get(language, -1)
-    elif serialize_type == MSGPACK:
-        return _decode_msgpack(data[header_start:header_end], body)
-    else:
-        raise FrameError(f"unknown header codec {serialize_type}; known are 0 JSON, 1 ROCKETMQ, 2 MSGPACK")
-    command = RemotingCommand(code, entries or None, body)
-    # One by one: in Python 3.11 keywords double the cost of making the object, which each request would pay.
-    command.flag = flag
-    command.opaque = opaque
-    command.serialize_type = serialize_type
-    command.language = number
-    command.version = version
-    return command
+        return decode_rocketmq(header, body)
+    if serialize_type == JSON:
+        return decode_json(header, body)
+    if serialize_type == MSGPACK:
+        return _decode_msgpack(header, body)
+    raise FrameError(f"unknown header codec {serialize_type}; known are 0 JSON, 1 ROCKETMQ, 2 MSGPACK")
 
 
 def decode_json(header: bytes, body: bytes) -> RemotingCommand:

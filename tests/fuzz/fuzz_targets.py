@@ -16,7 +16,7 @@ import fast_paths
 from triomq.protocol import frame, properties
 from triomq.protocol import record as stored_record
 from triomq.protocol.codes import LanguageCode
-from triomq.protocol.command import RemotingCommand
+from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError, RecordError
 from triomq.protocol.headers import base
@@ -33,21 +33,27 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
     """Return name -> target, over these two extensions."""
 
     def binary_header(data: bytes) -> None:
-        fast = protocol.read_binary_header(data, 0, len(data))
-        assert fast == fast_paths.binary_header(data, 0, len(data))
-        if fast is not None:
-            code, language, version, opaque, flag, entries = fast
-            fields = decode_entries(entries, 0, len(entries)) if entries else None
-            assert _values(frame.decode_rocketmq(data, b"")) == (code, language, version, opaque, flag, None, fields)
+        usual = usual_frame(ROCKETMQ, data)
+        if usual is not None:
+            assert _values(frame.decode_rocketmq(data, b"")) == usual
 
     def json_header(data: bytes) -> None:
-        fast = protocol.read_json_header(data, 0, len(data))
-        assert fast == fast_paths.json_header(data, 0, len(data))
-        if fast is not None:
-            code, name, version, opaque, flag, entries = fast
-            language = int(LanguageCode[name]) if name in LanguageCode.__members__ else -1
-            fields = decode_entries(entries, 0, len(entries)) if entries else None
-            assert _values(frame.decode_json(data, b"")) == (code, language, version, opaque, flag, None, fields)
+        usual = usual_frame(JSON, data)
+        if usual is not None:
+            assert _values(frame.decode_json(data, b"")) == usual
+
+    def usual_frame(codec: int, header: bytes) -> tuple[Any, ...] | None:
+        """Return the values of a frame with this header, None if it is not usual."""
+        data = (4 + len(header)).to_bytes(4, "big") + bytes([codec]) + len(header).to_bytes(3, "big") + header
+        fast = protocol.read_frames(data, 0, len(data), len(header))
+        assert fast == fast_paths.frames(data, 0, len(data), len(header))
+        if not fast[1]:
+            return None
+        [(_, code, language, version, opaque, flag, entries, _)] = fast[1]
+        if isinstance(language, str):
+            language = int(LanguageCode[language]) if language in LanguageCode.__members__ else -1
+        fields = decode_entries(entries, 0, len(entries)) if entries else None
+        return code, language, version, opaque, flag, None, fields
 
     def header_record(data: bytes) -> None:
         fast = protocol.read_header(data, SendMessageRequestHeaderV2, *_COLUMNS)
@@ -101,6 +107,7 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
 
     def frames(data: bytes) -> None:
         """A connection's decoder must raise nothing but FrameError, whatever the bytes."""
+        assert protocol.read_frames(data, 0, 1 << 20, 1 << 20) == fast_paths.frames(data, 0, 1 << 20, 1 << 20)
         with contextlib.suppress(FrameError):
             for command in frame.FrameDecoder(1 << 20).feed(data):
                 with contextlib.suppress(HeaderFieldError, UnicodeDecodeError):

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from triomq.protocol import frame, java, message_id, properties, record, response_template, speedups, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import LanguageCode
-from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
-from triomq.protocol.entries import decode_entries
+from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RPC_ONEWAY, RemotingCommand
+from triomq.protocol.entries import UsualFrame, decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.pull import PullMessageRequestHeader
@@ -217,24 +217,28 @@ def test_fill_binary(
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def decoded(data: bytes, read_header: Any) -> Any:
+def framed(header: bytes, codec: int = JSON) -> bytes:
+    return struct.pack(">iI", 4 + len(header), codec << 24 | len(header)) + header
+
+
+def decoded(data: bytes, read_frames: Any) -> Any:
     """Return the command of a frame as plain values, or "refused"."""
     try:
-        plain = read_header(data, 8, 8 + int.from_bytes(data[5:8], "big"))
-        if plain is None:
+        _, usual = read_frames(data, 0, frame.MAX_FRAME_BYTES, frame.MAX_FRAME_BYTES)
+        if not usual:
             command = decode_generally(data)
             language, fields = command.language, command.ext_fields
             return command.code, language, command.version, command.opaque, command.flag, command.remark, fields
     except (FrameError, HeaderFieldError):
         return "refused"
-    code, language, version, opaque, flag, entries = plain
+    [(_, code, language, version, opaque, flag, entries, _)] = usual
     if isinstance(language, str):
         language = LanguageCode[language] if language in LanguageCode.__members__ else -1
     return code, language, version, opaque, flag, None, decode_entries(entries, 0, len(entries)) if entries else None
 
 
-def no_fast_path(_data: bytes, _start: int, _end: int) -> None:
-    return None
+def no_fast_path(_data: bytes, position: int, _longest: int, _longest_header: int) -> tuple[int, list[UsualFrame]]:
+    return position, []
 
 
 def decode_generally(data: bytes) -> RemotingCommand:
@@ -264,23 +268,65 @@ def frames(draw: st.DrawFn, codecs: st.SearchStrategy[int]) -> bytes:
     return bytes(data)
 
 
-@given(frames(st.just(ROCKETMQ)))
-def test_read_binary_header(c: ModuleType, data: bytes) -> None:
-    assert decoded(data, c.read_binary_header) == decoded(data, no_fast_path)
-    end = 8 + int.from_bytes(data[5:8], "big")
-    assert c.read_binary_header(data, 8, end) == fast_paths.binary_header(data, 8, end)
+@given(frames(st.sampled_from([ROCKETMQ, JSON])))
+def test_a_frame_is_read_as_the_general_decoder_reads_it(c: ModuleType, data: bytes) -> None:
+    assert_frame(c, data)
 
 
-@given(frames(st.just(JSON)))
-def test_read_json_header(c: ModuleType, data: bytes) -> None:
-    assert_json_header(c, data)
+def assert_frame(c: ModuleType, data: bytes) -> None:
+    """Check that the fast path returns what the general decoder returns, and nothing exactly where it should."""
+    assert decoded(data, c.read_frames) == decoded(data, no_fast_path)
+    limits = (0, frame.MAX_FRAME_BYTES, frame.MAX_FRAME_BYTES)
+    assert c.read_frames(data, *limits) == fast_paths.frames(data, *limits)
 
 
-def assert_json_header(c: ModuleType, data: bytes) -> None:
-    """Check that the fast path returns what the general decoder returns, and None exactly where it should."""
-    assert decoded(data, c.read_json_header) == decoded(data, no_fast_path)
-    end = 8 + int.from_bytes(data[5:8], "big")
-    assert c.read_json_header(data, 8, end) == fast_paths.json_header(data, 8, end)
+@given(
+    st.lists(frames(st.sampled_from([ROCKETMQ, JSON, JSON, MSGPACK])), max_size=4),
+    st.integers(-1, 9),
+    st.integers(0, 12),
+    st.sampled_from([12, 60, 1 << 20]),
+    st.sampled_from([0, 40, 1 << 20]),
+)
+def test_many_frames(c: ModuleType, each: list[bytes], at: int, lost: int, longest: int, longest_header: int) -> None:
+    data = b"".join(each)
+    data = data[: len(data) - lost]
+    arguments = (data, at, longest, longest_header)
+    assert outcome(c.read_frames, *arguments) == outcome(fast_paths.frames, *arguments)
+
+
+@given(st.lists(frames(st.sampled_from([ROCKETMQ, JSON, MSGPACK])), max_size=4), st.lists(st.integers(1, 200)))
+def test_a_decoder_finds_the_same_commands_in_pieces_and_without_the_fast_path(
+    each: list[bytes], sizes: list[int]
+) -> None:
+    data = b"".join(each)
+    commands, error = commands_of(data, sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame, "_read_frames", None)
+        assert commands_of(data, []) == (commands, error)
+
+
+def commands_of(data: bytes, sizes: list[int]) -> tuple[list[Any], str]:
+    """Return the commands that a decoder finds in pieces of these sizes, and what it refuses."""
+    decoder = frame.FrameDecoder(frame.MAX_FRAME_BYTES, 1 << 20)
+    commands: list[RemotingCommand] = []
+    refused = ""
+    try:
+        for size in sizes:
+            commands += decoder.feed(data[:size])
+            data = data[size:]
+        commands += decoder.feed(data)
+    except FrameError as error:
+        commands += error.decoded
+        refused = str(error)
+    values = []
+    for command in commands:
+        try:
+            fields: Any = command.ext_fields
+        except HeaderFieldError:
+            fields = "malformed"
+        numbers = (command.code, command.language, command.version, command.opaque, command.flag)
+        values.append((*numbers, command.remark, command.serialize_type, fields, command.body))
+    return values, refused
 
 
 JSON_PIECES = [
@@ -307,27 +353,60 @@ JSON_PIECES = [
     st.lists(st.sampled_from(JSON_PIECES), max_size=5), st.sampled_from(["{%s}", "{%s", "{%s}}", " {%s}", "%s", "[%s]"])
 )
 def test_json_headers_of_all_kinds(c: ModuleType, pieces: list[str], form: str) -> None:
-    data = framed((form % ",".join(pieces)).encode())
-    assert_json_header(c, data)
+    assert_frame(c, framed((form % ",".join(pieces)).encode()))
 
 
-def test_a_usual_header_takes_the_fast_path(c: ModuleType) -> None:
-    data = frame.encode_frame(RemotingCommand(310, opaque=7, serialize_type=ROCKETMQ, ext_fields={"a": "b" * 200}))
-    plain = c.read_binary_header(data, 8, len(data))
-    assert plain is not None
-    assert decode_entries(plain[5], 0, len(plain[5])) == {"a": "b" * 200}
-    assert c.read_binary_header(data, 8, len(data) + 1) is None  # there is no such byte
-    assert c.read_binary_header(data, -1, 5) is None
+def test_a_usual_frame_takes_the_fast_path(c: ModuleType) -> None:
+    limits = (frame.MAX_FRAME_BYTES, frame.MAX_FRAME_BYTES)
+    long = RemotingCommand(310, opaque=7, serialize_type=ROCKETMQ, ext_fields={"a": "b" * 200}, body=b"body")
+    first = frame.encode_frame(long)
     fields = {"a": 'b\x01\n"', "topic": "t"}
-    data = frame.encode_frame(RemotingCommand(310, opaque=7, serialize_type=JSON, ext_fields=fields, language=9))
-    plain = c.read_json_header(data, 8, len(data))
-    assert plain is not None
-    assert plain[:5] == (310, "GO", 407, 7, 0)
-    assert decode_entries(plain[5], 0, len(plain[5])) == fields
-    assert c.read_json_header(data, 8, len(data) + 1) is None
-    assert c.read_json_header(data, -1, 5) is None
-    data = framed(b'{"code":34,"extFields":null,"flag":0,"language":"GO","opaque":7,"version":399}')
-    assert c.read_json_header(data, 8, len(data)) == (34, "GO", 399, 7, 0, b"")
+    second = frame.encode_frame(RemotingCommand(310, opaque=8, serialize_type=JSON, ext_fields=fields, language=9))
+    third = framed(b'{"code":34,"extFields":null,"flag":1,"language":"JAVA","opaque":9,"version":399}')
+    data = first + second + third
+    position, usual = c.read_frames(data + first[:-1], 0, *limits)
+    assert position == len(data)
+    assert [each[:6] for each in usual] == [
+        (ROCKETMQ, 310, 0, 407, 7, 0),
+        (JSON, 310, "GO", 407, 8, 0),
+        (JSON, 34, 0, 399, 9, 1),
+    ]
+    entries = [each[6] for each in usual]
+    assert decode_entries(entries[0], 0, len(entries[0])) == {"a": "b" * 200}
+    assert decode_entries(entries[1], 0, len(entries[1])) == fields
+    assert entries[2] is None
+    assert [each[7] for each in usual] == [b"body", b"", b""]
+    assert c.read_frames(data, len(first), *limits) == (len(data), usual[1:])
+    assert c.read_frames(data, len(data) + 1, *limits) == (len(data) + 1, [])
+    header_bytes = len(first) - 8 - len(b"body")
+    assert c.read_frames(first, 0, len(first), header_bytes) == (len(first), usual[:1])
+    assert c.read_frames(first, 0, len(first) - 1, header_bytes) == (0, [])
+    assert c.read_frames(first, 0, len(first), header_bytes - 1) == (0, [])
+
+
+BINARY_HEADER = struct.pack(">hbHiii", 310, 0, 407, 7, 0, 0)
+ENTRY = b"\0\1a\0\0\0\1b"
+OTHER_FRAMES = {
+    "a header that ends behind its frame": struct.pack(">iI", 4 + 25, ROCKETMQ << 24 | 29)
+    + BINARY_HEADER
+    + bytes((0, 0, 0, 8))
+    + ENTRY,
+    "bytes behind the entries": framed(BINARY_HEADER + bytes(4) + ENTRY, ROCKETMQ),
+    "fewer entries than announced": framed(BINARY_HEADER + struct.pack(">i", 9) + ENTRY, ROCKETMQ),
+    "an entry that is cut off": framed(BINARY_HEADER + struct.pack(">i", 7) + ENTRY[:-1], ROCKETMQ),
+    "a short header": framed(BINARY_HEADER[:16], ROCKETMQ),
+    "no header": framed(b"", ROCKETMQ),
+    "no JSON": framed(b""),
+    "half a brace": framed(b"{"),
+    "another codec": framed(b"{}", MSGPACK),
+    "no codec": struct.pack(">i", 3) + bytes(4),
+}
+
+
+@pytest.mark.parametrize("data", OTHER_FRAMES.values(), ids=OTHER_FRAMES)
+def test_what_is_not_a_usual_frame_is_left_to_the_general_decoder(c: ModuleType, data: bytes) -> None:
+    limits = (0, frame.MAX_FRAME_BYTES, frame.MAX_FRAME_BYTES)
+    assert c.read_frames(data, *limits) == fast_paths.frames(data, *limits) == (0, [])
 
 
 # -- header records ----------------------------------------------------------------------------------------------------
@@ -381,7 +460,7 @@ def test_a_usual_header_record_takes_the_fast_path(c: ModuleType) -> None:
     fields = base.encode_header(request)
     command = RemotingCommand(11, serialize_type=ROCKETMQ, ext_fields={**fields, "unknown": "x"})
     data = frame.encode_frame(command)
-    entries = c.read_binary_header(data, 8, len(data))[5]
+    _, [(*_, entries, _)] = c.read_frames(data, 0, len(data), len(data))
     assert c.read_header(entries, PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) == request
     assert c.read_header(entries[:-1], PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) is None
 
@@ -399,7 +478,8 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
     topic, host, text = b"topic" * 3, b"h" * 8, "UNIQ_KEY\x01" + "k" * 40
     columns = base.schema_columns(SendMessageRequestHeaderV2)
     entry = b"\0\1t" + struct.pack(">I", len(topic)) + topic
-    watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2, entry]
+    whole = framed(b'{"code":1,"extFields":{"a":"b"}}') + framed(b'{"code":1}') + framed(b'{"extFields":{"a":"b"},}')
+    watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2, entry, whole]
     before, nones = [sys.getrefcount(each) for each in watched], sys.getrefcount(None)
     for _ in range(1000):
         outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
@@ -409,6 +489,8 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.keys_and_tags, text.encode(), ("UNIQ_KEY", "KEYS"))
         outcome(c.keys_and_tags, topic, (topic,))
         outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
+        outcome(c.read_frames, text.encode(), 0, 99, 99)
+        assert len(c.read_frames(whole, 0, len(whole), len(whole))[1]) == 2
         assert c.read_header(entry, None, ("t",), (b"t",), b"\0", (...,), struct.pack("=I", 99)) == (topic.decode(),)
         outcome(c.fill_json, (topic, topic), (host,), topic)
         outcome(c.fill_json, (topic, topic), (host,), 1 << 20)
@@ -427,12 +509,12 @@ REFERENCES = [
     *(properties.text_to_store_reference, properties.keys_and_tags_reference),
     *(response_template.fill_binary_reference, response_template.fill_json_reference),
 ]
-FAST_PATHS = [fast_paths.binary_header, fast_paths.json_header, fast_paths.header_record]
+FAST_PATHS = [fast_paths.frames, fast_paths.header_record]
 
 
 def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: ModuleType) -> None:
     in_python = {each.__name__.removesuffix("_reference"): each for each in REFERENCES}
-    in_python |= dict(zip(("read_binary_header", "read_json_header", "read_header"), FAST_PATHS, strict=True))
+    in_python |= dict(zip(("read_frames", "read_header"), FAST_PATHS, strict=True))
     in_c = speedups_contract.functions_of(c)
     assert set(in_c) == set(in_python)
     for name, function in in_c.items():
@@ -509,7 +591,3 @@ def test_ext_fields_that_are_no_utf8_are_refused() -> None:
         command.header(PullMessageRequestHeader)
     with pytest.raises(HeaderFieldError, match="extFields cannot be read"):
         _ = command.ext_fields
-
-
-def framed(header: bytes) -> bytes:
-    return (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header

@@ -16,7 +16,9 @@ from typing import Any
 
 from triomq.broker.filters.expression import Equal, Expression, Junction, Not, Order, Property
 from triomq.broker.filters.java_values import Kind
-from triomq.protocol.entries import BinaryHeader, JsonHeader
+from triomq.protocol.codes import LanguageCode
+from triomq.protocol.command import JSON, ROCKETMQ
+from triomq.protocol.entries import UsualFrame
 from triomq.protocol.errors import RecordError
 from triomq.protocol.properties import keys_and_tags_reference
 from triomq.protocol.record import read_fields
@@ -33,25 +35,47 @@ _MEMBERS = re.compile(_MEMBER)
 _HEADER = re.compile(rf"\{{{_ANY_MEMBER}(?:,{_ANY_MEMBER})*\}}")
 
 
-def binary_header(data: bytes, start: int, end: int) -> BinaryHeader | None:
+_Header = tuple[int, int | str, int, int, int, bytes | None]
+
+
+def frames(data: bytes, at: int, longest: int, longest_header: int) -> tuple[int, list[UsualFrame]]:
+    """Accept whole frames with a usual header, none of them longer than allowed."""
+    if at < 0:
+        raise ValueError("the position is negative")
+    found: list[UsualFrame] = []
+    while len(data) - at >= 8:
+        length, codec, header_bytes = *unpack_from(">iB", data, at), int.from_bytes(data[at + 5 : at + 8], "big")
+        frame = data[at + 4 : at + 4 + length] if length >= 4 else b""
+        if not 4 <= len(frame) == length <= longest - 4 or header_bytes > min(length - 4, longest_header):
+            break
+        read_header = {JSON: json_header, ROCKETMQ: binary_header}.get(codec)
+        header = read_header(frame[4 : 4 + header_bytes]) if read_header is not None else None
+        if header is None:
+            break
+        found.append((codec, *header, frame[4 + header_bytes :]))
+        at += 4 + length
+    return at, found
+
+
+def binary_header(header: bytes) -> _Header | None:
     """Accept an ASCII header without a remark whose lengths add up."""
-    if start < 0 or end > len(data) or end - start < 21:
+    if len(header) < 21:
         return None
-    code, language, version, opaque, flag, remark_bytes, entries_bytes = unpack_from(">hbHiiii", data, start)
-    entries = data[start + 21 : end]
+    code, language, version, opaque, flag, remark_bytes, entries_bytes = unpack_from(">hbHiiii", header)
+    entries = header[21:]
     if remark_bytes != 0 or entries_bytes != len(entries):
         return None
     for key, value in _pairs(entries):
         if key is None or value is None or not (key + value).isascii():
             return None
-    return code, language, version, opaque, flag, entries
+    return code, language, version, opaque, flag, entries or None
 
 
-def json_header(data: bytes, start: int, end: int) -> JsonHeader | None:
+def json_header(header: bytes) -> _Header | None:
     """Accept a header as RocketMQ's own clients write it: no white space, no remark, each member at most once."""
-    if start < 0 or end > len(data) or not data[start:end].isascii():
+    if not header.isascii():
         return None
-    text = data[start:end].decode("ascii")
+    text = header.decode("ascii")
     if _HEADER.fullmatch(text) is None:
         return None
     members = list(_MEMBERS.finditer(text, 1))
@@ -59,7 +83,8 @@ def json_header(data: bytes, start: int, end: int) -> JsonHeader | None:
     numbers = {member["name"]: int(member["number"]) for member in members if member["name"]}
     if len(set(kinds)) < len(kinds) or not all(-(2**31) <= number < 2**31 for number in numbers.values()):
         return None
-    language = next((member["language"] for member in members if member["language"] is not None), "JAVA")
+    name = next((member["language"] for member in members if member["language"] is not None), "JAVA")
+    language = int(LanguageCode.JAVA) if name == "JAVA" else name
     entries = b""
     for name, value in re.findall(_PAIR, next((member["pairs"] for member in members if member["pairs"]), "")):
         key, item = json.loads(name).encode(), json.loads(value).encode()
@@ -67,7 +92,7 @@ def json_header(data: bytes, start: int, end: int) -> JsonHeader | None:
             return None
         entries += len(key).to_bytes(2, "big") + key + len(item).to_bytes(4, "big") + item
     code, version, opaque, flag = (numbers.get(name, 0) for name in ("code", "version", "opaque", "flag"))
-    return code, language, version, opaque, flag, entries
+    return code, language, version, opaque, flag, entries or None
 
 
 def header_record(
