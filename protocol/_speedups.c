@@ -12,8 +12,8 @@
 #define FRAME_HEAD_BYTES 8
 #define JAVA 0
 
-/* What a usual header says. `language` is a number or, in JSON, any name but JAVA; `entries` are extFields in the ROCKETMQ codec or
-   None. Both are owned. */
+/* What a usual header says. `language` is a number or, in JSON, any name but JAVA; `entries` are extFields in the ROCKETMQ
+   codec or None. Both are owned. */
 typedef struct {
     int32_t code, version, opaque, flag;
     PyObject *language, *entries;
@@ -44,7 +44,8 @@ static int read_binary_header(const unsigned char *head, Py_ssize_t size, Header
     header->version = head[3] << 8 | head[4];
     header->opaque = (int32_t)get32(head + 5);
     header->flag = (int32_t)get32(head + 9);
-    header->entries = entries == stop ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)entries, stop - entries);
+    header->entries = entries == stop ? Py_NewRef(Py_None)
+                                      : PyBytes_FromStringAndSize((const char *)entries, stop - entries);
     return 1;
 }
 
@@ -238,9 +239,9 @@ enum { JSON_CODEC, ROCKETMQ_CODEC };
 PyDoc_STRVAR(read_frames_doc,
 "read_frames($module, data, at, longest, longest_header, /)\n--\n\n-> (position, frames)\n\n"
 "Fast path for whole frames from position `at` on: tuples of codec, code, language, version, opaque, flag, extFields and\n"
-"body. The language is a number, or in JSON a name but JAVA; extFields are entries of the ROCKETMQ codec, or None. It ends before\n"
-"a frame that is not whole, longer than allowed, malformed or unusual: with a remark, not all ASCII, or in JSON with\n"
-"white space, empty texts, or unknown or repeated members.");
+"body. The language is a number, or in JSON any name but JAVA; extFields are entries of the ROCKETMQ codec, or None. It\n"
+"ends before a frame that is not whole, longer than allowed, malformed or unusual: with a remark, not all ASCII, or in\n"
+"JSON with white space, empty texts, unusual escapes, or unknown or repeated members.");
 
 static PyObject *read_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -256,7 +257,8 @@ static PyObject *read_frames(PyObject *module, PyObject *const *arguments, Py_ss
     }
     PyObject *frames = PyList_New(0);
     while (frames != NULL && end - at >= FRAME_HEAD_BYTES) {
-        const unsigned char *frame = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + at, *head = frame + FRAME_HEAD_BYTES;
+        const unsigned char *frame = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + at;
+        const unsigned char *head = frame + FRAME_HEAD_BYTES;
         Py_ssize_t length = (int32_t)get32(frame), header_size = (Py_ssize_t)get32(frame + 4) & 0xFFFFFF;
         Header header;
         if (length < 4 || length > end - at - 4 || length > longest - 4 || header_size > length - 4

@@ -392,7 +392,7 @@ async def test_deadlines_of_answered_pulls_are_cleared_away_in_steps(
 ) -> None:
     nursery.start_soon(held.polling.run)
     await trio.testing.wait_all_tasks_blocked()
-    count = 6 * PURGE_AT_ONCE
+    count = 8 * PURGE_AT_ONCE  # four times two passes at least
     held.pool.capacity = count + 100
     mine, other = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
     for number in range(20):
