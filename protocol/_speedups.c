@@ -10,6 +10,8 @@
 /* -- frames: see frame.py ------------------------------------------------------------------------------------------ */
 
 #define FRAME_HEAD_BYTES 8
+#define JSON 0
+#define ROCKETMQ 1
 #define JAVA 0
 
 /* What a usual header says. `language` is a number or, in JSON, any name but JAVA; `entries` are extFields in the ROCKETMQ
@@ -234,8 +236,6 @@ static int read_json_header(const unsigned char *head, Py_ssize_t size, Header *
     return 1;
 }
 
-enum { JSON_CODEC, ROCKETMQ_CODEC };
-
 PyDoc_STRVAR(read_frames_doc,
 "read_frames($module, data, at, longest, longest_header, /)\n--\n\n-> (position, frames)\n\n"
 "Fast path for whole frames from position `at` on: tuples of codec, code, language, version, opaque, flag, extFields and\n"
@@ -264,9 +264,9 @@ static PyObject *read_frames(PyObject *module, PyObject *const *arguments, Py_ss
         if (length < 4 || length > end - at - 4 || length > longest - 4 || header_size > length - 4
             || header_size > longest_header)
             break;
-        if (!(frame[4] == ROCKETMQ_CODEC ? read_binary_header(head, header_size, &header)
-              : frame[4] == JSON_CODEC   ? read_json_header(head, header_size, &header)
-                                         : 0))
+        if (!(frame[4] == ROCKETMQ ? read_binary_header(head, header_size, &header)
+              : frame[4] == JSON   ? read_json_header(head, header_size, &header)
+                                   : 0))
             break;
         PyObject *items[] = {
             PyLong_FromLong(frame[4]), PyLong_FromLong(header.code), header.language, PyLong_FromLong(header.version),
@@ -520,7 +520,8 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
     put_data(to, PyUnicode_1BYTE_DATA(arguments[1]), cluster_size);
     for (int i = 0; i < 2; i++)
         values[i] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
-    return Py_BuildValue("(NNiNN)", stored, PyBool_FromLong(wait), (int)(int32_t)tags_code, values[0], values[1]);
+    PyObject *items[] = {stored, PyBool_FromLong(wait), PyLong_FromLong((int32_t)tags_code), values[0], values[1]};
+    return tuple_of(items, sizeof items / sizeof *items);
 }
 
 #define MAX_MORE 8
@@ -893,6 +894,8 @@ static const Constant constants[] = {
     {"STORE_HOST_V6", STORE_HOST_V6},
     {"MAX_TOPIC_BYTES", MAX_TOPIC_BYTES},
     {"MAX_PROPERTIES_BYTES", MAX_PROPERTIES_BYTES},
+    {"JSON", JSON},
+    {"ROCKETMQ", ROCKETMQ},
     {"JAVA", JAVA},
     {"MAX_FIELDS", MAX_FIELDS},
     {"MAX_PROPERTIES", MAX_PROPERTIES},

@@ -198,7 +198,7 @@ def new_response(
 ) -> RemotingCommand:
     """Return a response to `request`, with its opaque and header codec. `ext_fields` are added to those of `header`."""
     response = RemotingCommand(code, _merge(header, ext_fields), body)
-    # One by one: see protocol.frame._decode.
+    # One by one: see protocol.frame.FrameDecoder._read.
     response.flag = RPC_RESPONSE
     response.opaque = request.opaque
     response.remark = remark

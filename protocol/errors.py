@@ -21,9 +21,9 @@ class FrameError(ProtocolError):
     `decoded` holds the commands of the whole frames that preceded the bad one in the same read.
     """
 
-    def __init__(self, message: str, decoded: list[object] | None = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.decoded: list[object] = decoded or []
+        self.decoded: list[object] = []
 
 
 class HeaderFieldError(ProtocolError):

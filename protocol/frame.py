@@ -84,8 +84,15 @@ class FrameDecoder:
         return foreign or f"a frame of {length} bytes was announced; the limits are 4 and {self._max_frame_bytes - 4}"
 
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
-        data = bytes(data)
         commands: list[RemotingCommand] = []
+        try:
+            self._feed(bytes(data), commands)
+        except FrameError as error:
+            error.decoded = list(commands)
+            raise
+        return commands
+
+    def _feed(self, data: bytes, commands: list[RemotingCommand]) -> None:
         position = 0
         if self.held_bytes:
             if self.held_bytes + len(data) < self._needed_bytes:
@@ -93,13 +100,13 @@ class FrameDecoder:
                 self.held_bytes += len(data)
                 if self._body is not None:
                     self._body.write(data)
-                    return commands
+                    return
                 self._held += data  # one buffer: pieces of a byte or two would each cost an object
                 if is_begun:
                     self._check_begun()
                 if self._needed_bytes > LONG_FRAME_BYTES:
                     self._begin_body()
-                return commands
+                return
             held, self._held = self._held, bytearray()
             held_bytes, self.held_bytes = self.held_bytes, 0
             if self._body is not None:
@@ -116,12 +123,7 @@ class FrameDecoder:
         if position < len(data):
             self._held += data[position:]
             self.held_bytes = len(data) - position
-            try:
-                self._check_begun()
-            except FrameError as error:
-                error.decoded = list(commands)
-                raise
-        return commands
+            self._check_begun()
 
     def _read(self, data: bytes, position: int, commands: list[RemotingCommand]) -> int:
         """Decode the whole frames from `position` on. Return where the next one begins, and set what it needs."""
@@ -144,15 +146,11 @@ class FrameDecoder:
                 return position
             length = _unpack_int(data, position)[0]
             if length < 4 or length + 4 > self._max_frame_bytes:
-                raise FrameError(self._reason(length), list(commands))
+                raise FrameError(self._reason(length))
             if length > end - position - 4:
                 self._needed_bytes = 4 + length
                 return position
-            try:
-                commands.append(_decode(data, position + 4, position + 4 + length, self._max_header_bytes))
-            except FrameError as error:
-                error.decoded = list(commands)
-                raise
+            commands.append(_decode(data, position + 4, position + 4 + length, self._max_header_bytes))
             position += 4 + length
 
     def _begin_body(self) -> None:

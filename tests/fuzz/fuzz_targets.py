@@ -15,7 +15,6 @@ import fast_paths
 
 from triomq.protocol import frame, properties
 from triomq.protocol import record as stored_record
-from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError, RecordError
@@ -47,13 +46,7 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         data = (4 + len(header)).to_bytes(4, "big") + bytes([codec]) + len(header).to_bytes(3, "big") + header
         fast = protocol.read_frames(data, 0, len(data), len(header))
         assert fast == fast_paths.frames(data, 0, len(data), len(header))
-        if not fast[1]:
-            return None
-        [(_, code, language, version, opaque, flag, entries, _)] = fast[1]
-        if isinstance(language, str):
-            language = int(LanguageCode[language]) if language in LanguageCode.__members__ else -1
-        fields = decode_entries(entries, 0, len(entries)) if entries else None
-        return code, language, version, opaque, flag, None, fields
+        return fast_paths.values_of(fast[1][0]) if fast[1] else None
 
     def header_record(data: bytes) -> None:
         fast = protocol.read_header(data, SendMessageRequestHeaderV2, *_COLUMNS)

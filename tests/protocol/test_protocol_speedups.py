@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from triomq.protocol import frame, java, message_id, properties, record, response_template, speedups, sys_flag
 from triomq.protocol import property_names as names
-from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RPC_ONEWAY, RemotingCommand
 from triomq.protocol.entries import UsualFrame, decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError
@@ -231,10 +230,7 @@ def decoded(data: bytes, read_frames: Any) -> Any:
             return command.code, language, command.version, command.opaque, command.flag, command.remark, fields
     except (FrameError, HeaderFieldError):
         return "refused"
-    [(_, code, language, version, opaque, flag, entries, _)] = usual
-    if isinstance(language, str):
-        language = LanguageCode[language] if language in LanguageCode.__members__ else -1
-    return code, language, version, opaque, flag, None, decode_entries(entries, 0, len(entries)) if entries else None
+    return fast_paths.values_of(usual[0])
 
 
 def no_fast_path(_data: bytes, position: int, _longest: int, _longest_header: int) -> tuple[int, list[UsualFrame]]:
@@ -532,6 +528,8 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "FIXED_BYTES": record.FIXED_BYTES,
         "BORN_HOST_V6": sys_flag.BORN_HOST_V6,
         "STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+        "JSON": JSON,
+        "ROCKETMQ": ROCKETMQ,
         "JAVA": JAVA,
         "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
         "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,

@@ -18,7 +18,7 @@ from triomq.broker.filters.expression import Equal, Expression, Junction, Not, O
 from triomq.broker.filters.java_values import Kind
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import JSON, ROCKETMQ
-from triomq.protocol.entries import UsualFrame
+from triomq.protocol.entries import UsualFrame, decode_entries
 from triomq.protocol.errors import RecordError
 from triomq.protocol.properties import keys_and_tags_reference
 from triomq.protocol.record import read_fields
@@ -55,6 +55,14 @@ def frames(data: bytes, at: int, longest: int, longest_header: int) -> tuple[int
         found.append((codec, *header, frame[4 + header_bytes :]))
         at += 4 + length
     return at, found
+
+
+def values_of(usual: UsualFrame) -> tuple[Any, ...]:
+    """Return code, language, version, opaque, flag, remark and fields, as the general decoder finds them."""
+    _, code, language, version, opaque, flag, entries, _ = usual
+    if isinstance(language, str):
+        language = int(LanguageCode[language]) if language in LanguageCode.__members__ else -1
+    return code, language, version, opaque, flag, None, decode_entries(entries, 0, len(entries)) if entries else None
 
 
 def binary_header(header: bytes) -> _Header | None:
