@@ -55,7 +55,8 @@ class Gate:
         self.too_old = 0  # the part of `refused` that had waited too long
 
     def __call__(self) -> str | None:
-        waited = self._turn.time() - self._turn.arrived
+        turn = self._turn
+        waited = turn.now - turn.arrived  # a request is handled in a turn
         if waited <= self.limit_seconds:
             return None
         return self.refuse(TOO_OLD, waited)
@@ -102,8 +103,9 @@ class SendGate(Gate):
             self.limit_seconds = self._wait_seconds
 
     def __call__(self) -> str | None:
-        now = self._turn.time()
-        waited = now - self._turn.arrived
+        turn = self._turn
+        now = turn.now
+        waited = now - turn.arrived
         if waited <= self.limit_seconds:
             return None
         if self.limit_seconds >= 0:

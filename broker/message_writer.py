@@ -193,10 +193,23 @@ class MessageWriter:
             pending.is_finished = True
             pending.finish()
             return
-        if self._stats is not None:
-            self._stats.stored(result.message_count, result.size_bytes)
+        stats = self._stats
+        if stats is not None:  # as `BrokerStats.stored` counts
+            stats.stored_total += result.message_count
+            stats.stored_size_total_bytes += result.size_bytes
         if self._configuration.store is not self._settings:
             self._take_settings()
+        if self._has_quorum or (wait and (self._waits_for_slave or self._waits_for_disk)):
+            self._wait_longer(pending, wait)
+            return
+        group = self._accepting
+        if group.commit_begin == self._accepted.value:
+            group.puts.append(pending)
+        else:
+            self._accepting = self._join(group, pending, self._acknowledged)
+
+    def _wait_longer(self, pending: PendingPut, wait: bool) -> None:
+        """Let the put wait for more than the commit."""
         if wait and self._waits_for_slave:
             pending.release_body()
             self._replicate(pending, self._settings.slave_timeout_ms)

@@ -316,36 +316,45 @@ static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
 }
 
 PyDoc_STRVAR(read_header_doc,
-"read_header($module, entries, record, attributes, names, kinds, defaults, longest, /)\n--\n\n-> record | tuple | None\n\n"
+"read_header($module, entries, record, columns, /)\n--\n\n-> record | tuple | None\n\n"
 "Fast path for a header record: record(attribute=value, ...) from entries of the ROCKETMQ codec, or, when record is\n"
 "None, the tuple of its values.\n"
+"columns: attributes, names, kinds, defaults, longest, each with one item a field, made once for each kind of header.\n"
 "kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. longest: one uint32 a field, the\n"
 "most bytes of its text. Return None when a field is missing or its text is longer or not in the canonical form of its\n"
 "kind.");
 
 static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (!count_is(count, 7, "read_header") || !is_bytes(arguments[0]) || !is_bytes(arguments[4])
-        || !is_bytes(arguments[6]))
+    if (!count_is(count, 3, "read_header") || !is_bytes(arguments[0]))
         return NULL;
-    PyObject *attributes = arguments[2], *names = arguments[3], *defaults = arguments[5];
+    PyObject *columns = arguments[2];
+    if (!PyTuple_Check(columns) || PyTuple_GET_SIZE(columns) != 5) {
+        PyErr_SetString(PyExc_TypeError, "columns must be a tuple of five");
+        return NULL;
+    }
+    PyObject *attributes = PyTuple_GET_ITEM(columns, 0), *names = PyTuple_GET_ITEM(columns, 1);
+    PyObject *kind_bytes = PyTuple_GET_ITEM(columns, 2), *defaults = PyTuple_GET_ITEM(columns, 3);
+    PyObject *longest_bytes = PyTuple_GET_ITEM(columns, 4);
+    if (!is_bytes(kind_bytes) || !is_bytes(longest_bytes))
+        return NULL;
     if (!PyTuple_Check(attributes) || !PyTuple_Check(names) || !PyTuple_Check(defaults)
         || PyTuple_GET_SIZE(names) > MAX_FIELDS || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(attributes)
-        || PyTuple_GET_SIZE(names) != PyBytes_GET_SIZE(arguments[4])
+        || PyTuple_GET_SIZE(names) != PyBytes_GET_SIZE(kind_bytes)
         || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(defaults)
-        || PyBytes_GET_SIZE(arguments[6]) != PyTuple_GET_SIZE(names) * (Py_ssize_t)sizeof(uint32_t)) {
+        || PyBytes_GET_SIZE(longest_bytes) != PyTuple_GET_SIZE(names) * (Py_ssize_t)sizeof(uint32_t)) {
         PyErr_SetString(PyExc_TypeError,
                         "attributes, names, kinds, defaults and longest must be of as many fields, at most 32");
         return NULL;
     }
-    const unsigned char *kinds = (const unsigned char *)PyBytes_AS_STRING(arguments[4]);
+    const unsigned char *kinds = (const unsigned char *)PyBytes_AS_STRING(kind_bytes);
     const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
     const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]);
     Py_ssize_t fields = PyTuple_GET_SIZE(names), expected = 0;
     const unsigned char *values[MAX_FIELDS] = {0};
     Py_ssize_t sizes[MAX_FIELDS] = {0};
     uint32_t longest[MAX_FIELDS];
-    memcpy(longest, PyBytes_AS_STRING(arguments[6]), (size_t)PyBytes_GET_SIZE(arguments[6]));
+    memcpy(longest, PyBytes_AS_STRING(longest_bytes), (size_t)PyBytes_GET_SIZE(longest_bytes));
     while (at < stop) {
         if (stop - at < 6)
             Py_RETURN_NONE;

@@ -22,11 +22,7 @@ def read_frames(data: bytes, at: int, longest: int, longest_header: int, /) -> t
 def read_header(
     entries: bytes,
     record: type[Any] | None,
-    attributes: tuple[str, ...],
-    names: tuple[bytes, ...],
-    kinds: bytes,
-    defaults: tuple[Any, ...],
-    longest: bytes,
+    columns: tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...], bytes],
     /,
 ) -> Any: ...
 def text_to_store(text: str, cluster: str, /) -> tuple[bytes, bool, int, str | None, str | None] | None: ...

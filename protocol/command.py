@@ -75,12 +75,12 @@ class RemotingCommand:
         code: int,
         ext_fields: ExtFields = None,
         body: bytes = b"",
-        *,
         flag: int = 0,
         opaque: int = 0,
         remark: str | None = None,
         serialize_type: int = JSON,
         language: int = JAVA,
+        version: int = VERSION,
     ) -> None:
         self.code = code
         self.flag = flag
@@ -89,7 +89,7 @@ class RemotingCommand:
         self.body = body
         self.serialize_type = serialize_type
         self.language = language
-        self.version = VERSION
+        self.version = version
         self._ext: ExtFields = ext_fields
 
     @property
@@ -143,7 +143,14 @@ class RemotingCommand:
     def header_values(self, cls: type[Header]) -> tuple[Any, ...]:
         """Return the values of the typed header in the order of its fields, for the most frequent requests: to make a
         record and read it field by field takes longer than to decode it. Raise HeaderFieldError as `header` does."""
-        values: tuple[Any, ...] | None = self._usual_header(cls, None)
+        ext = self._ext
+        columns = _columns.get(cls)
+        values: tuple[Any, ...] | None
+        if columns is not None and isinstance(ext, bytes):  # what `_usual_header` does, without the call
+            assert _read_header is not None
+            values = _read_header(ext, None, columns)
+        else:
+            values = self._usual_header(cls, None)
         return values if values is not None else msgspec.structs.astuple(self.header(cls))
 
     def _usual_header(self, cls: type[Header], record: type[Header] | None) -> Any:
@@ -154,8 +161,7 @@ class RemotingCommand:
         columns = _columns.get(cls)
         if columns is None:
             columns = _columns[cls] = schema_columns(cls)
-        attributes, names, kinds, defaults, longest = columns
-        return _read_header(ext, record, attributes, names, kinds, defaults, longest)
+        return _read_header(ext, record, columns)
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
@@ -197,13 +203,9 @@ def new_response(
     ext_fields: dict[str, str] | None = None,
 ) -> RemotingCommand:
     """Return a response to `request`, with its opaque and header codec. `ext_fields` are added to those of `header`."""
-    response = RemotingCommand(code, _merge(header, ext_fields), body)
-    # One by one: see protocol.frame.FrameDecoder._read.
-    response.flag = RPC_RESPONSE
-    response.opaque = request.opaque
-    response.remark = remark
-    response.serialize_type = request.serialize_type
-    return response
+    fields = _merge(header, ext_fields)
+    # Without keywords: see protocol.frame.FrameDecoder._read.
+    return RemotingCommand(code, fields, body, RPC_RESPONSE, request.opaque, remark, request.serialize_type)
 
 
 def _merge(header: Header | None, ext_fields: dict[str, str] | None) -> dict[str, str] | None:

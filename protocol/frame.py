@@ -133,15 +133,13 @@ class FrameDecoder:
             if _read_frames is not None:
                 position, frames = _read_frames(data, position, self._max_frame_bytes, self._max_header_bytes)
                 for serialize_type, code, language, version, opaque, flag, entries, body in frames:
-                    # One by one: in Python 3.11 keywords double the cost of making the object, which each request
+                    if not isinstance(language, int):
+                        language = _LANGUAGE_NUMBERS.get(language, -1)
+                    # Without keywords: in Python 3.11 they double the cost of making the object, which each request
                     # would pay.
-                    command = RemotingCommand(code, entries, body)
-                    command.flag = flag
-                    command.opaque = opaque
-                    command.serialize_type = serialize_type
-                    command.language = language if isinstance(language, int) else _LANGUAGE_NUMBERS.get(language, -1)
-                    command.version = version
-                    commands.append(command)
+                    commands.append(
+                        RemotingCommand(code, entries, body, flag, opaque, None, serialize_type, language, version)
+                    )
             if end - position < 4:
                 return position
             length = _unpack_int(data, position)[0]
@@ -218,7 +216,7 @@ def decode_json(header: bytes, body: bytes) -> RemotingCommand:
         number = -1 if language is None else _int32(language)
     raw = fields.extFields
     ext = None if raw is NO_EXT_FIELDS or bytes(raw) == b"null" else raw
-    command = RemotingCommand(
+    return RemotingCommand(
         _int32(fields.code),
         flag=_int32(fields.flag),
         opaque=_int32(fields.opaque),
@@ -226,10 +224,9 @@ def decode_json(header: bytes, body: bytes) -> RemotingCommand:
         body=body,
         serialize_type=JSON,
         language=number,
+        version=_int32(fields.version),
         ext_fields=ext,
     )
-    command.version = _int32(fields.version)
-    return command
 
 
 def _int32(number: int) -> int:
@@ -256,7 +253,7 @@ def decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
         ext_fields = decode_entries(header, position, position + ext_bytes) if ext_bytes else None
     except UnicodeDecodeError as error:
         raise FrameError(f"the ROCKETMQ header is not UTF-8: {error}") from None
-    command = RemotingCommand(
+    return RemotingCommand(
         code,
         flag=flag,
         opaque=opaque,
@@ -264,10 +261,9 @@ def decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
         body=body,
         serialize_type=ROCKETMQ,
         language=language,
+        version=version & 0xFFFF,
         ext_fields=ext_fields,
     )
-    command.version = version & 0xFFFF
-    return command
 
 
 def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
@@ -287,7 +283,7 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
         for key, value in ext_fields.items():
             if type(key) is not str or type(value) is not str:
                 raise FrameError("extFields of a MSGPACK header must map text to text")
-    command = RemotingCommand(
+    return RemotingCommand(
         code,
         flag=flag,
         opaque=opaque,
@@ -295,10 +291,9 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
         body=body,
         serialize_type=MSGPACK,
         language=language,
+        version=version,
         ext_fields=ext_fields,
     )
-    command.version = version
-    return command
 
 
 def encode_frame(command: RemotingCommand) -> bytes:

@@ -61,7 +61,6 @@ class MessageToStore:
         born_timestamp: int,
         born_host: bytes,
         store_host: bytes,
-        *,
         flag: int = 0,
         sys_flag: int = 0,
         reconsume_times: int = 0,

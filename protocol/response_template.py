@@ -109,6 +109,15 @@ class ResponseTemplate:
         pieces += [b',"language":"JAVA","opaque":', b",", b'"serializeTypeCurrentRPC":"JSON","version":', b"}"]
         return tuple(pieces)
 
+    def answer(self, request: RemotingCommand, code: int, values: tuple[Value, ...]) -> bytes | None:
+        """Return the frame of a response to `request` that has neither remark nor body, as a TemplatedResponse would
+        be encoded. Return None in a codec without a template."""
+        if request.serialize_type == ROCKETMQ:
+            return _fill_binary(self.binary, values, code, VERSION, request.opaque, RPC_RESPONSE, b"", b"")
+        if request.serialize_type == JSON:
+            return _fill_json(self.json, (code, *values, RPC_RESPONSE, request.opaque, b"", VERSION), b"")
+        return None
+
     def fields(self, values: Sequence[Value]) -> dict[str, str]:
         """Return extFields as a mapping."""
         fields = dict(self._constants)

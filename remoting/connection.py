@@ -25,6 +25,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_with
+from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse, Value
 from triomq.remoting.compiling import mypyc_attr
 from triomq.remoting.connection_settings import (
     DEFAULT_HIGH_WATER_BYTES,
@@ -325,6 +326,25 @@ class Connection:
             self.turn.note_answer(request.code, response.code, since)
         self._send(response)
 
+    def answer_filled(
+        self, request: RemotingCommand, template: ResponseTemplate, code: int, values: tuple[Value, ...], since: float
+    ) -> None:
+        """Do the same for a response that has neither remark nor body. It becomes a command only if somebody looks at
+        it, or its codec has no template."""
+        if self.on_answer is None:
+            if request.flag & RPC_ONEWAY or not self.is_open:
+                return
+            frame = template.answer(request, code, values)
+            if frame is not None:
+                if self.turn.answers is not None:
+                    self.turn.note_answer(request.code, code, since)
+                self._output.append(frame)
+                self._output_bytes += len(frame)
+                if not self._marked:
+                    self._mark()
+                return
+        self.answer(request, TemplatedResponse(template, request, code, values), since)
+
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run an async function that closing the connection cancels, now or when fewer run. It must not raise."""
         if self._tasks.start(function, args) and not len(self._unanswered):
@@ -412,7 +432,8 @@ class Connection:
             frame = body
         self._output.append(frame)
         self._output_bytes += len(frame)
-        self._mark()
+        if not self._marked:
+            self._mark()
 
     def _mark(self) -> None:
         if not self._marked:

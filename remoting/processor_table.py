@@ -59,9 +59,10 @@ class Pool:
     def is_full(self) -> bool:
         return self.in_flight >= self.capacity
 
-    def entered(self, token: object) -> None:
+    def entered(self, token: object, now: float | None = None) -> None:
+        """Count a request from now on. `now` is what `clock` would return, from a caller that knows it."""
         self.in_flight += 1
-        self._since[token] = self.clock()
+        self._since[token] = self.clock() if now is None else now
 
     def left(self, token: object) -> float:
         """Return when the request entered, infinity for one that is not here."""
@@ -127,7 +128,7 @@ class ProcessorTable:
             connection.answer(request, new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, refusal))
             return
         if entry.is_send:
-            connection.turn.scheduler.send_came()
+            connection.turn.scheduler.has_sent = True
         elif entry.is_bulk and not connection.turn.may_handle_bulk():
             connection.postpone(request)
             return

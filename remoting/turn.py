@@ -120,11 +120,11 @@ class Turn:
     def note_answer(self, request_code: int, response_code: int, since: float) -> None:
         """Pass a response on to `answers`. `since`: when its request entered a pool, infinity if it did not."""
         assert self.answers is not None
-        arrived = min(since, self.arrived)
-        if self._running and arrived >= self.began:
+        began = self.began
+        if self._running and since >= began and self.arrived >= began:
             self.answers.at_once(request_code, response_code)
         else:
-            self.answers.late(request_code, response_code, self.time() - arrived)
+            self.answers.late(request_code, response_code, self.time() - min(since, self.arrived))
 
     def time(self) -> float:
         """Return trio's time as it was before this request. Outside of a turn the clock is read."""

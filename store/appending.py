@@ -92,7 +92,8 @@ class Appending:
             return PutResult(
                 PutStatus.MESSAGE_ILLEGAL, reason=f"body of {body_bytes} bytes exceeds maxMessageSize {limit}"
             )
-        if not self._log.fits(size):
+        commit_log = self._log
+        if size > commit_log.longest_record_bytes:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit into a log file")
         try:
             result = self._encode(message, queue, size)
@@ -103,20 +104,15 @@ class Appending:
                     other.next_offset += 1
         except BaseException as error:  # the tail may hold half of a record
             self._fail_stop.fail("an append", error)
-        if self._log.pending_bytes > MAX_PENDING_BYTES:
+        if commit_log.next_offset - commit_log.written_offset > MAX_PENDING_BYTES:
             self._committing.commit()
         return result
 
     def _encode(self, message: MessageToStore, queue: ConsumeQueue, size: int) -> PutResult:
         commit_log = self._log
         is_queued = not message.sys_flag & sys_flag.TRANSACTION_PREPARED  # the bit that prepared and rollback share
-        result = PutResult(_PUT_OK)
-        # One by one, here and below: in Python 3.11 keywords double the cost of making an object.
-        result.physical_offset = commit_log.place(size)
-        result.size_bytes = size
-        result.queue_offset = queue.next_offset if is_queued else 0
-        result.store_timestamp = self._now_ms()
-        result.message_count = 1
+        queue_offset = queue.next_offset if is_queued else 0
+        result = PutResult(_PUT_OK, commit_log.place(size), size, queue_offset, self._now_ms(), 1)
         try:
             record.encode_into(commit_log.tail, queue.topic_bytes, message, result)
         except struct.error as error:
@@ -126,12 +122,17 @@ class Appending:
         if message.deliver_after_ms > 0:
             tags_code = result.store_timestamp + message.deliver_after_ms
         if is_queued:
-            queue.next_offset = result.queue_offset + 1
-        entry = DispatchEntry(result, queue if is_queued else None, message.topic, message.properties)
-        entry.sys_flag = message.sys_flag
-        entry.tags_code = tags_code
-        entry.uniq_key = message.uniq_key
-        entry.keys = message.keys
+            queue.next_offset = queue_offset + 1
+        entry = DispatchEntry(
+            result,
+            queue if is_queued else None,
+            message.topic,
+            message.properties,
+            tags_code,
+            message.uniq_key,
+            message.keys,
+            message.sys_flag,
+        )
         entry.result = result
         self._committing.pending.append(entry)
         return result
@@ -148,7 +149,7 @@ class Appending:
         message = deletion_record(topic, self._now_ms())
         queue = self._queues.get(message.topic, 0)
         size = record.FIXED_BYTES + len(queue.topic_bytes) + len(message.properties)
-        if len(message.properties) > MAX_PROPERTIES_BYTES or not self._log.fits(size):
+        if len(message.properties) > MAX_PROPERTIES_BYTES or size > self._log.longest_record_bytes:
             return _too_long(topic.encode(), message.properties)
         try:
             return self._encode(message, queue, size)
@@ -199,7 +200,7 @@ class Appending:
             total += size
         if message.sys_flag & sys_flag.TRANSACTION_MASK:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch cannot be part of a transaction")
-        if not self._log.fits(total):
+        if total > self._log.longest_record_bytes:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a batch of {total} bytes does not fit into a log file")
         try:
             result = self._encode_batch(message, queue, units, texts, sizes)
@@ -244,11 +245,7 @@ class Appending:
                 del tail[tail_length:]
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
             tags_code, uniq_key, keys, _ = _keys_and_tags(stored, ()) or _any_keys_and_tags(stored)
-            entry = DispatchEntry(place, queue, shared.topic, stored)
-            entry.sys_flag = shared.sys_flag
-            entry.tags_code = tags_code
-            entry.uniq_key = uniq_key
-            entry.keys = keys
+            entry = DispatchEntry(place, queue, shared.topic, stored, tags_code, uniq_key, keys, shared.sys_flag)
             entry.result = result
             entries.append(entry)
             queue_offset += 1

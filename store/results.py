@@ -51,7 +51,6 @@ class PutResult(Place):
     def __init__(
         self,
         status: PutStatus,
-        *,
         physical_offset: int = -1,
         size_bytes: int = 0,
         queue_offset: int = -1,
@@ -60,7 +59,7 @@ class PutResult(Place):
         physical_offsets: Sequence[int] | None = None,
         reason: str = "",
     ) -> None:
-        # Sets the place itself: each message would pay for the call.
+        # Sets the place itself: each message would pay for the call, and in Python 3.11 for keywords, too.
         self.status = status
         self.physical_offset = physical_offset
         self.size_bytes = size_bytes

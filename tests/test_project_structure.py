@@ -48,7 +48,8 @@ MANY_PARAMETERS: dict[str, str] = {
     "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
     "broker/transactions/half_message.py:HalfMessage.__init__": "the fields of a message, given by name",
     "protocol/settings.py:setting": "the facts of a declaration, given by name",
-    "protocol/message_to_store.py:MessageToStore.__init__": "the fields of a message, given by name",
+    "protocol/command.py:RemotingCommand.__init__": "the fields of a command, most of them given by name",
+    "protocol/message_to_store.py:MessageToStore.__init__": "the fields of a message, most of them given by name",
     "protocol/record.py:write_record_reference": "the arguments of the C function that it defines",
     "store/queues/index_file.py:write_keys_reference": "the arguments of the C function that it defines",
 }

@@ -19,23 +19,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = {
-    "send json 4x64": 3129,
-    "send binary 128 B": 4224,
-    "send 1,000 topics": 3325,
-    "send TLS 64x1": 3619,
-    "batch send 32": 1492,
-    "transaction 4x64": 8862,
-    "delayed send 4x64": 3634,
-    "delayed, due at once": 2399,
-    "long poll": 8398,
-    "long poll, 10 groups": 3976,
+    "send json 4x64": 2889,
+    "send binary 128 B": 3974,
+    "send 1,000 topics": 3131,
+    "send TLS 64x1": 3387,
+    "batch send 32": 1457,
+    "transaction 4x64": 8399,
+    "delayed send 4x64": 3339,
+    "delayed, due at once": 2353,
+    "long poll": 8274,
+    "long poll, 10 groups": 3936,
     "heartbeat": 1701,
     "route": 798,
-    "pull batch 32": 293,
-    "pull batch 1": 2279,
-    "pull TLS batch 32": 309,
+    "pull batch 32": 292,
+    "pull batch 1": 2247,
+    "pull TLS batch 32": 302,
     "pull tag 1 of 10": 945,
-    "pull SQL92 1 of 10": 9007,
+    "pull SQL92 1 of 10": 8763,
 }
 TOLERANCE = 1.25
 

@@ -32,7 +32,7 @@ from triomq.protocol.errors import RecordError, RequestRefused
 from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from triomq.protocol.message_id import offset_message_id_bytes_reference
 from triomq.protocol.record import BATCH_FIXED_BYTES, end_of_units, split_batch
-from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse
+from triomq.protocol.response_template import ResponseTemplate
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -45,7 +45,7 @@ from triomq.protocol.system_topics import (
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
 from triomq.remoting.scheduling.step_line import Steps
-from triomq.store.results import MessageToStore, PutStatus
+from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.send")
 
@@ -98,7 +98,26 @@ class SendAnswer(PendingPut):
             self.request.body = b""
 
     def finish(self) -> None:
-        self._processor.answer(self)
+        """Send the response."""
+        processor = self._processor
+        since = processor.pool.left(self)
+        request, result = self.request, self.result
+        code = _SUCCESS
+        if result.status is not _PUT_OK:
+            code = SEND_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
+            if result.status not in STORED:
+                self.connection.answer(request, processor.refusal(request, result, code), since)
+                return
+        processor.stats.topic_put(self.topic, self.queue_id, result.message_count, result.size_bytes)
+        if self.ids:
+            ids = self.ids
+        elif result.physical_offsets:
+            host = processor.store_host_hex
+            ids = b",".join([_offset_message_id(host, offset) for offset in result.physical_offsets])
+        else:
+            ids = _offset_message_id(processor.store_host_hex, result.physical_offset)
+        values = ids, self.queue_id, result.queue_offset
+        self.connection.answer_filled(request, processor.template, code, values, since)
 
 
 class SendProcessor:
@@ -119,12 +138,12 @@ class SendProcessor:
         self._topics = metadata.topics
         self._groups = metadata.groups
         self._writer = writer
-        self._stats = stats
+        self.stats = stats
         self._store_host = store_host
-        self._store_host_hex = store_host.hex().upper().encode()
+        self.store_host_hex = store_host.hex().upper().encode()
         self._store_host_v6 = sys_flag.STORE_HOST_V6 if len(store_host) == 20 else 0
         self._now_ms = now_ms
-        self._pool = pool
+        self.pool = pool
         self._cluster = configuration.broker.broker_cluster_name
         cluster = property_text.encode({names.CLUSTER: self._cluster})
         self._cluster_property = property_text.PROPERTY_SEPARATOR.encode() + cluster
@@ -135,7 +154,7 @@ class SendProcessor:
         """Copy the settings that every send needs. A change at run time replaces the settings record, so this runs
         again."""
         broker = self._settings = self._configuration.broker
-        self._template = ResponseTemplate(("msgId", "queueId", "queueOffset"), self.standing_fields())
+        self.template = ResponseTemplate(("msgId", "queueId", "queueOffset"), self.standing_fields())
         self._accept_from_ms = broker.start_accept_send_request_time_stamp
         self._is_writeable = permission.is_writeable(broker.broker_permission)
 
@@ -158,7 +177,8 @@ class SendProcessor:
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
         """Handle a send; `values` are those of SendMessageRequestHeaderV2. Nearly all have plain properties, which are
         read and stored without a table of them."""
-        self.check_time()
+        if self._configuration.broker is not self._settings or self._accept_from_ms:
+            self.check_time()
         topic: str
         queue_id: int
         flags: int
@@ -169,14 +189,15 @@ class SendProcessor:
             queue_id = random.randrange(both_ways(config))
         answer = SendAnswer(self, connection, request, topic, queue_id)
         remote = connection.remote
-        message = MessageToStore(topic, queue_id, request.body, b"", born_timestamp, remote.packed, self._store_host)
-        message.flag = flag
-        message.sys_flag = flags | self._store_host_v6
+        flags |= self._store_host_v6
         if remote.is_ipv6:
-            message.sys_flag |= sys_flag.BORN_HOST_V6
+            flags |= sys_flag.BORN_HOST_V6
         if config.topic_filter_type == "MULTI_TAG":
-            message.sys_flag |= sys_flag.MULTI_TAGS
-        message.reconsume_times = retries or 0
+            flags |= sys_flag.MULTI_TAGS
+        body, born_host, store_host = request.body, remote.packed, self._store_host
+        message = MessageToStore(
+            topic, queue_id, body, b"", born_timestamp, born_host, store_host, flag, flags, retries or 0
+        )
         plain = None
         if not is_batch and not topic.startswith(RETRY_PREFIX):
             plain = _text_to_store(text or "", self._cluster)
@@ -186,7 +207,7 @@ class SendProcessor:
             self._send_special(request, message, text or "", most_retries, answer)
             return None
         message.properties, wait, message.tags_code, message.uniq_key, message.keys = plain
-        self._pool.entered(answer)
+        self.pool.entered(answer, connection.turn.now)
         self._writer.put_plain(message, wait, answer)
         return None
 
@@ -204,14 +225,14 @@ class SendProcessor:
         if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
             self._check_transactions()
             properties[names.CLUSTER] = self._cluster
-            self._pool.entered(answer)
+            self.pool.entered(answer)
             self._writer.put_half(message, properties, wait, answer)
             return
         if names.DELAY in properties:
             _check_delay_level(properties[names.DELAY])
         properties[names.CLUSTER] = self._cluster
         message.properties = _stored_text(properties)
-        self._pool.entered(answer)
+        self.pool.entered(answer)
         self._writer.put(message, properties, wait, answer)
 
     def _send_redirected(self, message: MessageToStore, text: str, answer: SendAnswer) -> bool:
@@ -241,7 +262,7 @@ class SendProcessor:
         message.tags_code = code
         message.uniq_key = uniq_key
         message.keys = keys
-        self._pool.entered(answer)
+        self.pool.entered(answer)
         if is_half:
             self._writer.put_half(message, None, wait != "false", answer)
         else:
@@ -279,7 +300,7 @@ class SendProcessor:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
         if not units:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch contains no message")
-        self._pool.entered(answer)
+        self.pool.entered(answer)
         self._writer.put_batch(message, units, wait, answer)
         return None
 
@@ -296,35 +317,18 @@ class SendProcessor:
             async with self._long_batches:
                 result = answer.result = await put_in_steps(self._writer, message, wait, limits, steps)
                 if result.status is _PUT_OK:
-                    answer.ids = await ids_in_steps(self._store_host_hex, result.physical_offsets or (), steps)
+                    answer.ids = await ids_in_steps(self.store_host_hex, result.physical_offsets or (), steps)
         except RequestRefused as refusal:
             return new_response(request, refusal.code, refusal.remark, ext_fields=self.standing_fields())
         answer.finish()
         return None
 
-    def answer(self, put: SendAnswer) -> None:
-        """Send the response to a completed put."""
-        since = self._pool.left(put)
-        connection, request, result = put.connection, put.request, put.result
-        code = _SUCCESS
-        if result.status is not _PUT_OK:
-            code = SEND_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
-            if result.status not in STORED:
-                if result.status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's fault
-                    self._stats.put_failed()
-                remark = send_remark(result, self._configuration.store.max_message_size_bytes)
-                response = new_response(request, code, remark, ext_fields=self.standing_fields())
-                connection.answer(request, response, since)
-                return
-        self._stats.topic_put(put.topic, put.queue_id, result.message_count, result.size_bytes)
-        if put.ids:
-            ids = put.ids
-        elif result.physical_offsets:
-            ids = b",".join([_offset_message_id(self._store_host_hex, offset) for offset in result.physical_offsets])
-        else:
-            ids = _offset_message_id(self._store_host_hex, result.physical_offset)
-        values = ids, put.queue_id, result.queue_offset
-        connection.answer(request, TemplatedResponse(self._template, request, code, values), since)
+    def refusal(self, request: RemotingCommand, result: PutResult, code: int) -> RemotingCommand:
+        """Count a put that the store refused, and return its response."""
+        if result.status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's fault
+            self.stats.put_failed()
+        remark = send_remark(result, self._configuration.store.max_message_size_bytes)
+        return new_response(request, code, remark, ext_fields=self.standing_fields())
 
     # Checks shared with other ways of sending (replies).
 

@@ -219,7 +219,7 @@ class Conversion:
     def _append(self, log: StoreLog, found: Found, halves: HalfPlaces) -> None:
         fields = found.fields
         data = renamed(found.data, fields, halves.find)
-        if not log.fits(len(data)):
+        if len(data) > log.longest_record_bytes:
             raise StoreRefused(
                 f"the message at {fields.physical_offset} has {len(data)} bytes, more than an entry of a ledger, or "
                 "mappedFileSizeCommitLog, has room for"

@@ -56,6 +56,8 @@ class LedgerLog(StoreLog):
     def __init__(self, ledger: Ledger, older: CommitLog | None = None) -> None:
         """`older` is the plain log below the ledger, unopened; it may have no files."""
         super().__init__(ledger.data, ledger.directories, ENTRY_HEADER_BYTES, needs_quorum=True)
+        # A leader has no entries that members of RocketMQ cannot take.
+        self.longest_record_bytes = min(LONGEST_ENTRY_BYTES, self.file_size_bytes - BLANK_BYTES) - ENTRY_HEADER_BYTES
         self._ledger = ledger
         self._older = older
         self._begin = 0
@@ -131,11 +133,6 @@ class LedgerLog(StoreLog):
         self.unsynced_directories.update(file.directory for file in self._ledger.data.files)
 
     # -- appending ----------------------------------------------------------------------------------------------------
-
-    def fits(self, size_bytes: int) -> bool:
-        """See StoreLog. A leader has no entries that members of RocketMQ cannot take."""
-        size = size_bytes + ENTRY_HEADER_BYTES
-        return size <= LONGEST_ENTRY_BYTES and size + BLANK_BYTES <= self.file_size_bytes
 
     def place_all(self, sizes_bytes: list[int]) -> list[int]:
         """See StoreLog. Each message of a batch is an entry of its own, and need not be in one file with the others."""

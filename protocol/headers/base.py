@@ -39,7 +39,7 @@ Columns: TypeAlias = tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any,
 of each per field. Kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. The longest
 texts are numbers of 32 bits in the order of the machine."""
 HeaderReader: TypeAlias = Callable[..., Any]
-"""Fast path of `decode_header`: reader(entries, cls, *columns) returns the header record, or None if a required field
+"""Fast path of `decode_header`: reader(entries, cls, columns) returns the header record, or None if a required field
 is missing or the text of a field is too long or not in the canonical form of its kind."""
 
 _decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}

@@ -102,7 +102,8 @@ class Scheduler:
         self._stop_at = inf
         self._yield_at = inf
         self._is_slice = False
-        self._has_sent = False  # a send was handled in it
+        self.has_sent = False
+        """A send was handled in it. Who handles one sets this; bulk work yields to sends."""
         self._has_bulk = False  # a bulk request was handled in it at once, as a slice by itself
         # The bytes of this slice's responses.
         self._quota_bytes = BULK.quota_bytes
@@ -144,12 +145,12 @@ class Scheduler:
         is_slice = self._is_slice
         self._is_slice = False
         lasted = max(0.0, now - self._began)
-        if not has_begun and not self._has_sent:
+        if not has_begun and not self.has_sent:
             return lasted
         if not is_slice:
             self._interactive_seconds += lasted
-        if self._has_sent:
-            self._has_sent = False
+        if self.has_sent:
+            self.has_sent = False
             self._sends_until = now + CONTENDED_SECONDS
             self._send_seconds += lasted
         return lasted
@@ -162,17 +163,13 @@ class Scheduler:
 
     # Requests, by their class.
 
-    def send_came(self) -> None:
-        """A send is handled now. Bulk work yields to sends."""
-        self._has_sent = True
-
     def may_handle_bulk(self, now: float) -> bool:
         """Return whether a bulk request that has come in this turn is handled now; otherwise it waits for a slice."""
         if self._is_slice or self.turn_seconds == inf:
             return True
         if self._began > self._sends_until:
             return now - self._began <= _SLICE_SECONDS
-        if self._has_bulk or self._has_sent or self._waiting:
+        if self._has_bulk or self.has_sent or self._waiting:
             return False
         # A consumer that has just got a message asks for the next one: another pass of the loop for a slice would cost
         # more than this pull does.

@@ -39,6 +39,7 @@ class StoreLog:
         "directories",
         "file_size_bytes",
         "header_bytes",
+        "longest_record_bytes",
         "needs_quorum",
         "next_offset",
         "on_written",
@@ -62,6 +63,8 @@ class StoreLog:
         self.directories = directories
         self.file_size_bytes = sequence.file_size_bytes
         self.header_bytes = header_bytes
+        self.longest_record_bytes = self.file_size_bytes - header_bytes - END_MARGIN_BYTES
+        """Of a record, or of the records of a batch together."""
         self.needs_quorum = needs_quorum
         self.unsynced_directories: set[str] = set()
         self.committed_offset = 0
@@ -75,12 +78,8 @@ class StoreLog:
 
     # -- appending: what the two logs do in their own ways ------------------------------------------------------------
 
-    def fits(self, size_bytes: int) -> bool:
-        """Return whether a record of this size fits into a file."""
-        return size_bytes + self.header_bytes + END_MARGIN_BYTES <= self.file_size_bytes
-
     def place(self, size_bytes: int) -> int:
-        """Return the physical offset for a record of `size_bytes`, which must fit a file (`fits`). The caller adds it
+        """Return the physical offset for a record of `size_bytes`, at most `longest_record_bytes`. The caller adds it
         to `tail` immediately and then moves `next_offset` behind it."""
         raise NotImplementedError
 

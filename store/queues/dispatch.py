@@ -59,17 +59,20 @@ class DispatchEntry:
         queue: ConsumeQueue | None,
         topic: str,
         stored_properties: bytes,
+        tags_code: int = 0,
+        uniq_key: str | None = None,
+        keys: str | None = None,
+        record_sys_flag: int = 0,
     ) -> None:
-        """`queue` is None for a record that enters no consume queue. Who makes an entry sets what follows: each message
-        would pay for keywords."""
+        """`queue` is None for a record that enters no consume queue."""
         self.place = place
         self.queue = queue
         self.topic = topic
         self.properties = stored_properties
-        self.sys_flag = 0
-        self.tags_code = 0
-        self.uniq_key: str | None = None
-        self.keys: str | None = None
+        self.sys_flag = record_sys_flag
+        self.tags_code = tags_code
+        self.uniq_key = uniq_key
+        self.keys = keys
         # The answer to a put, which a commit that fails turns into a refusal.
         self.result: PutResult | None = None
         # INNER_MULTI_DISPATCH: further queues that receive an entry of the same message, each with its queue offset.
@@ -131,10 +134,15 @@ class Dispatch:
     def apply_all(self, entries: Iterable[DispatchEntry]) -> None:
         """Do the same for records in the order of the log."""
         messages: list[IndexKeys] = []
+        touched = self._queues.touched
         for entry in entries:
             queue = entry.queue
             if queue is not None:
-                self.add(queue, entry)
+                place = entry.place
+                if queue.ext is not None:
+                    self.add(queue, entry)
+                elif queue.add(place.physical_offset, place.size_bytes, entry.tags_code):  # as `add`, without the call
+                    touched.append(queue)
                 if entry.more_queues is not None:
                     for more, _ in entry.more_queues:
                         self.add(more, entry)
@@ -218,11 +226,8 @@ class Dispatch:
             tags_code = self._tags_code(topic, table, fields.store_timestamp)
             uniq_key = table.get(names.UNIQ_KEY)
             keys = table.get(names.KEYS)
-        entry = DispatchEntry(fields, self._queue_of(topic, fields), topic, fields.properties)
-        entry.sys_flag = fields.sys_flag
-        entry.tags_code = tags_code
-        entry.uniq_key = uniq_key
-        entry.keys = keys
+        queue = self._queue_of(topic, fields)
+        entry = DispatchEntry(fields, queue, topic, fields.properties, tags_code, uniq_key, keys, fields.sys_flag)
         if self._multi_dispatch and entry.queue is not None and table and names.INNER_MULTI_QUEUE_OFFSET in table:
             entry.more_queues = self._more_queues(table, fields.queue_id)
         return entry

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand
+from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse, Value
 from triomq.remoting.connection import Connection
 from triomq.remoting.scheduling.step_line import Steps
+from triomq.remoting.turn import Turn
 from triomq.store.results import QueryResult
 
 T = TypeVar("T")
@@ -30,13 +32,14 @@ class FakeClock:
 
 class FakeConnection(Connection):
     """A connection that records what is sent; `on_invoke` responds to calls. It is one of those, since compiled code
-    takes nothing else, but has no socket, no turn and no tasks."""
+    takes nothing else, but has no socket, no turn that runs and no tasks."""
 
     def __init__(self, address: str = "10.0.0.1:1") -> None:
         self.remote = HostPort.parse(address)
         self.local = HostPort.parse("10.0.0.9:10911")
         self.is_open = True
         self.steps = Steps()
+        self.turn = Turn()
         self.serialize_type = 0
         self.closed_because: str | None = None
         self.notes: dict[object, str] = {}
@@ -84,6 +87,11 @@ class FakeConnection(Connection):
 
     def answer(self, request: RemotingCommand, response: RemotingCommand, since: float = inf) -> None:
         self.answers.append((request, response))
+
+    def answer_filled(
+        self, request: RemotingCommand, template: ResponseTemplate, code: int, values: tuple[Value, ...], since: float
+    ) -> None:
+        self.answer(request, TemplatedResponse(template, request, code, values), since)
 
 
 class FakeStore:

@@ -49,8 +49,8 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         return fast_paths.values_of(fast[1][0]) if fast[1] else None
 
     def header_record(data: bytes) -> None:
-        fast = protocol.read_header(data, SendMessageRequestHeaderV2, *_COLUMNS)
-        assert fast == fast_paths.header_record(data, SendMessageRequestHeaderV2, *_COLUMNS)
+        fast = protocol.read_header(data, SendMessageRequestHeaderV2, _COLUMNS)
+        assert fast == fast_paths.header_record(data, SendMessageRequestHeaderV2, _COLUMNS)
         if fast is not None and data.isascii():
             assert fast == base.decode_header(SendMessageRequestHeaderV2, decode_entries(data, 0, len(data)))
 

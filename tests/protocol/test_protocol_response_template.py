@@ -28,12 +28,15 @@ def test_the_same_bytes(
     names = ("first", "second", "third value")
     request = RemotingCommand(310, opaque=opaque, serialize_type=codec)
     values = tuple(b"%d" % number for number in numbers)
-    answer = TemplatedResponse(ResponseTemplate(names, constants), request, 10, values, remark, body)
+    template = ResponseTemplate(names, constants)
+    answer = TemplatedResponse(template, request, 10, values, remark, body)
     fields = {**constants, **{name: str(number) for name, number in zip(names, numbers, strict=True)}}
     expected = new_response(request, 10, remark, body=body, ext_fields=fields)
     assert encode_frame(answer) == encode_frame(expected)
     size = len(body)
     assert encode_with(answer, size) + body == encode_with(expected, size) + body == encode_frame(expected)
+    short = TemplatedResponse(template, request, 10, values)
+    assert template.answer(request, 10, values) == (None if codec == MSGPACK else encode_frame(short))
     assert answer.ext_fields == fields
 
 

@@ -431,9 +431,9 @@ def test_read_header(c: ModuleType, cls: type[base.Header], data: st.DataObject,
         len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()
         for name, value in data.draw(st.permutations(list(fields.items())))
     )
-    found = c.read_header(entries, cls, *columns)
-    assert found == fast_paths.header_record(entries, cls, *columns)
-    assert c.read_header(entries, None, *columns) == (None if found is None else msgspec.structs.astuple(found))
+    found = c.read_header(entries, cls, columns)
+    assert found == fast_paths.header_record(entries, cls, columns)
+    assert c.read_header(entries, None, columns) == (None if found is None else msgspec.structs.astuple(found))
     with contextlib.suppress(HeaderFieldError):
         expected = base.decode_header(cls, decode_entries(entries, 0, len(entries)))
         assert found is None or found == expected
@@ -457,8 +457,16 @@ def test_a_usual_header_record_takes_the_fast_path(c: ModuleType) -> None:
     command = RemotingCommand(11, serialize_type=ROCKETMQ, ext_fields={**fields, "unknown": "x"})
     data = frame.encode_frame(command)
     _, [(*_, entries, _)] = c.read_frames(data, 0, len(data), len(data))
-    assert c.read_header(entries, PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) == request
-    assert c.read_header(entries[:-1], PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) is None
+    assert c.read_header(entries, PullMessageRequestHeader, base.schema_columns(PullMessageRequestHeader)) == request
+    assert c.read_header(entries[:-1], PullMessageRequestHeader, base.schema_columns(PullMessageRequestHeader)) is None
+
+
+def test_wrong_columns_are_refused(c: ModuleType) -> None:
+    columns = base.schema_columns(PullMessageRequestHeader)
+    of_no_kind = [(*columns[:at], None, *columns[at + 1 :]) for at in range(len(columns))]
+    for wrong in (None, list(columns), columns[:4], (*columns, b""), (*columns[:4], b""), *of_no_kind):
+        with pytest.raises(TypeError):
+            c.read_header(b"", None, wrong)
 
 
 def test_every_header_fits_the_fast_path(c: ModuleType) -> None:
@@ -484,10 +492,10 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.keys_and_tags, topic, ())
         outcome(c.keys_and_tags, text.encode(), ("UNIQ_KEY", "KEYS"))
         outcome(c.keys_and_tags, topic, (topic,))
-        outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
+        outcome(c.read_header, topic, SendMessageRequestHeaderV2, columns)
         outcome(c.read_frames, text.encode(), 0, 99, 99)
         assert len(c.read_frames(whole, 0, len(whole), len(whole))[1]) == 2
-        assert c.read_header(entry, None, ("t",), (b"t",), b"\0", (...,), struct.pack("=I", 99)) == (topic.decode(),)
+        assert c.read_header(entry, None, (("t",), (b"t",), b"\0", (...,), struct.pack("=I", 99))) == (topic.decode(),)
         outcome(c.fill_json, (topic, topic), (host,), topic)
         outcome(c.fill_json, (topic, topic), (host,), 1 << 20)
         outcome(c.fill_json, (topic, topic), (host,), -1)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
+from triomq.monitoring.answers import Answers, Kind
 from triomq.protocol.address import HostPort
-from triomq.protocol.command import RemotingCommand, new_request, new_response
-from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.protocol.command import (
+    JSON,
+    MSGPACK,
+    ROCKETMQ,
+    RPC_ONEWAY,
+    RemotingCommand,
+    new_request,
+    new_response,
+)
+from triomq.protocol.frame import FrameDecoder, decode_frame, encode_frame
+from triomq.protocol.response_template import ResponseTemplate
 from triomq.remoting.connection import APART_BYTES, Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed, TooManyRequests
@@ -242,6 +254,44 @@ async def test_a_oneway_request_is_dropped_above_the_high_water_mark(nursery: tr
     peers = Peers(nursery)
     peers.connection.wrote(backlog_bytes)
     assert peers.connection.send_oneway(new_request(1)) == (backlog_bytes == HIGH_BYTES)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, ROCKETMQ, MSGPACK])
+async def test_a_response_from_a_template_is_sent_as_any_other(nursery: trio.Nursery, serialize_type: int) -> None:
+    template = ResponseTemplate(("id", "offset"), {"kind": "x"})
+    request = RemotingCommand(310, opaque=7, serialize_type=serialize_type)
+    written: list[bytes] = []
+    noted: list[list[Kind]] = []
+    observed: list[tuple[RemotingCommand, dict[str, str] | None]] = []
+    for observes in (False, True):
+        peers = Peers(nursery)
+        peers.turn.answers = answers = Answers()
+        if observes:
+            peers.connection.on_answer = lambda _, asked, sent: observed.append((asked, sent.ext_fields))
+        peers.turn.begin()
+        peers.connection.answer_filled(request, template, 10, (b"12", 5), inf)
+        peers.turn.end()
+        answers.turn_ended(0.001)
+        written.append(peers.transport.written)
+        noted.append(list(answers.times))
+    assert decode_frame(written[0]).code == decode_frame(written[1]).code == 10
+    assert decode_frame(written[0]).opaque == 7
+    fields = {"kind": "x", "id": "12", "offset": "5"}
+    assert decode_frame(written[0]).ext_fields == decode_frame(written[1]).ext_fields == fields
+    assert observed == [(request, fields)]
+    assert noted == [[(310, 10, False)]] * 2
+
+
+async def test_nothing_of_a_template_goes_to_who_asked_one_way_or_has_left(nursery: trio.Nursery) -> None:
+    template = ResponseTemplate(("id",))
+    peers = Peers(nursery)
+    peers.connection.answer_filled(RemotingCommand(310, flag=RPC_ONEWAY), template, 0, (1,), inf)
+    peers.turn.end()
+    assert peers.transport.written == b""
+    peers.connection.close("left")
+    peers.connection.answer_filled(RemotingCommand(310), template, 0, (1,), inf)
+    peers.turn.end()
+    assert peers.transport.written == b""
 
 
 async def test_a_bad_frame_closes_after_the_responses_to_the_good_ones_before_it(nursery: trio.Nursery) -> None:

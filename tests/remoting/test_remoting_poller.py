@@ -189,7 +189,7 @@ async def test_beside_sends_a_slice_has_to_be_earned_while_sockets_are_ready(nur
     _, peer = bench.connection()
 
     def sends(connection: Connection, _: RemotingCommand) -> None:
-        bench.turn.scheduler.send_came()
+        bench.turn.scheduler.has_sent = True
         now[0] += BULK.least_seconds / BULK.share / 3.9
         connection.postpone(lambda: None)
         peer.sendall(frame(b"next"))

@@ -43,7 +43,7 @@ class Script:
             ("slice", self.slice),
             ("next", self.next),
             ("more", self.more),
-            ("send", self.scheduler.send_came),
+            ("send", lambda: setattr(self.scheduler, "has_sent", True)),
             ("pull", self.pull),
             (r"answers (\d+) KiB", lambda size: self.scheduler.handled(int(size) * 1024)),
             ("bulk begins", lambda: self.scheduler.bulk_began(self.now)),

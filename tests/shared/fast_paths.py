@@ -106,14 +106,11 @@ def json_header(header: bytes) -> _Header | None:
 def header_record(
     entries: bytes,
     record: type[Any] | None,
-    attributes: tuple[str, ...],
-    names: tuple[bytes, ...],
-    kinds: bytes,
-    defaults: tuple[Any, ...],
-    longest: bytes,
+    columns: tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...], bytes],
 ) -> Any:
     """Accept a record in which each field is present or has a default, in the canonical text of its kind, and no text
     is longer than its field's longest."""
+    attributes, names, kinds, defaults, longest = columns
     most = dict(zip(names, struct.unpack(f"={len(names)}I", longest), strict=True))
     found: dict[bytes, bytes] = {}
     for key, value in _pairs(entries):
