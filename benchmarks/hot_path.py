@@ -53,6 +53,7 @@ from triomq.broker.assembly.tables import Surroundings, build_tables
 from triomq.broker.configuration import Configuration
 from triomq.broker.extensions import Extensions
 from triomq.daemon.clock import system_now_ms
+from triomq.daemon.monotonic_clock import MonotonicClock
 from triomq.daemon.run import settle_memory
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import JSON
@@ -365,7 +366,7 @@ def run(workloads: tuple[Workload, ...], look: Callable[[HotPath, Workload], T])
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory(prefix="hot-path-") as root:
-        return trio.run(for_each, workloads, look, root)
+        return trio.run(for_each, workloads, look, root, clock=MonotonicClock())
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ import trio
 
 from triomq.daemon.deadline import Deadline
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.monotonic_clock import MonotonicClock
 from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.shortage import leaves
 from triomq.daemon.signals import DaemonSignals, Reload
@@ -50,7 +51,8 @@ def run(
     late = f"not stopped within {stop_deadline_seconds:g} s, ending the process"
     watchdog = Deadline(program, stop_deadline_seconds, ExitCode.STOPPED_LATE, late)
     try:
-        trio.run(_supervise, serve, watchdog, signals, notices, reload or _nothing_to_reload)
+        clock = MonotonicClock()
+        trio.run(_supervise, serve, watchdog, signals, notices, reload or _nothing_to_reload, clock=clock)
         return ExitCode.STOPPED
     except KeyboardInterrupt:
         return ExitCode.FAILED

@@ -74,6 +74,7 @@ INTERFACES: dict[str, str] = {
     "broker/extensions.py": "what plug-ins of users inherit from",
     "client/compat/*.py": "the interface of the old rocketmq-client-python",
     "client/pytest_plugin.py": "fixtures and hooks of pytest",
+    "daemon/monotonic_clock.py": "trio.abc.Clock",
     "dledger/ledger/ledger.py": "what tests open",
     "dledger/ledger/records.py": "the record of a new leader",
     "dledger/ledger/term_files.py": "what tests read and write",

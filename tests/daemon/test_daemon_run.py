@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -231,3 +232,21 @@ def test_a_collection_looks_at_a_bounded_number_of_new_objects_and_all_are_looke
     assert len(kept) == 200_000
     assert {generation for generation, _ in looked_at} == {0, 1}
     assert max(count for _, count in looked_at) < 22_000
+
+
+def test_a_daemon_waits_by_the_clock_of_the_system() -> None:
+    seen: list[float] = []
+
+    async def serve(*, task_status: trio.TaskStatus[str]) -> None:
+        task_status.started("")
+        before = time.perf_counter()
+        seen.append(trio.current_time() - before)
+        await trio.sleep(0.01)
+        seen.append(time.perf_counter() - before)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await trio.sleep_forever()
+
+    assert run("mqtest", serve, stop_deadline_seconds=60) == ExitCode.STOPPED
+    behind, slept = seen
+    assert 0 <= behind < 1
+    assert slept >= 0.01
