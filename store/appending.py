@@ -23,7 +23,7 @@ from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.deletion_record import deletion_record
 from triomq.store.queues.consume_queue import ConsumeQueue
-from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.queues.dispatch import Dispatch, DispatchEntry, RecordOfMany, SharedEntry
 from triomq.store.queues.queue_table import check_queue_name
 from triomq.store.refusals import Refusals
 from triomq.store.results import MessageToStore, PutResult, PutStatus
@@ -228,14 +228,12 @@ class Appending:
             store_timestamp=store_timestamp,
             message_count=len(units),
         )
-        message = shared.with_content(0, b"", b"")  # each of the units in turn
-        entries: list[DispatchEntry] = []
+        message, place = shared.with_content(0, b"", b""), Place(store_timestamp)  # of each unit in turn
+        records: list[RecordOfMany] = []
         for number in range(len(units)):
-            unit, stored = units[number], texts[number]
-            place = Place(store_timestamp)
-            place.physical_offset = offsets[number]
+            unit, stored, physical_offset = units[number], texts[number], offsets[number]
+            place.physical_offset = physical_offset
             place.queue_offset = queue_offset
-            place.size_bytes = sizes[number]
             message.flag = unit.flag
             message.body = unit.body
             message.properties = stored
@@ -245,14 +243,17 @@ class Appending:
                 del tail[tail_length:]
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
             tags_code, uniq_key, keys, _ = _keys_and_tags(stored, ()) or _any_keys_and_tags(stored)
-            entry = DispatchEntry(place, queue, shared.topic, stored, tags_code, uniq_key, keys, shared.sys_flag)
-            entry.result = result
-            entries.append(entry)
+            records.append((queue, queue_offset, physical_offset, sizes[number], tags_code, uniq_key, keys))
             queue_offset += 1
         commit_log.next_offset = end
         queue.next_offset = queue_offset
         result.physical_offsets = offsets
-        self._committing.pending.extend(entries)
+        if queue.ext is None and not commit_log.needs_quorum:
+            entry = SharedEntry(result, records)
+            entry.result = result
+            self._committing.pending.append(entry)
+        else:
+            self._committing.pending.extend(_entry_of_each(shared, texts, records, result))
         return result
 
     def _take_more_queues(self, message: MessageToStore) -> list[tuple[ConsumeQueue, int]]:
@@ -263,6 +264,22 @@ class Appending:
                 self._dispatch.multi_queue(name, message.queue_id) for name in (message.multi_queues or "").split(",")
             ]
         ]
+
+
+def _entry_of_each(
+    shared: MessageToStore, texts: list[bytes], records: list[RecordOfMany], result: PutResult
+) -> list[DispatchEntry]:
+    """Return an entry for each message of a batch: a quorum has them one by one, and an ext unit needs all of it."""
+    entries: list[DispatchEntry] = []
+    for stored, each in zip(texts, records, strict=True):
+        queue, queue_offset, physical_offset, size_bytes, tags_code, uniq_key, keys = each
+        place = Place(
+            result.store_timestamp, physical_offset=physical_offset, queue_offset=queue_offset, size_bytes=size_bytes
+        )
+        entry = DispatchEntry(place, queue, shared.topic, stored, tags_code, uniq_key, keys, shared.sys_flag)
+        entry.result = result
+        entries.append(entry)
+    return entries
 
 
 def refusal_of(topic: str, queue_id: int) -> PutResult | None:

@@ -26,7 +26,7 @@ from triomq.store.errors import LogNotTaken, StoreBroken, StoreError, StoreFull
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ConsumeQueue
-from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.queues.dispatch import Dispatch, DispatchEntry, SharedEntry
 from triomq.store.refusals import Refusals
 from triomq.store.results import PutStatus
 
@@ -107,7 +107,8 @@ class Committing:
     def unwritten(self) -> str:
         """Say what is lost when the process ends now."""
         why = self._refusals.texts().get("log", "")
-        return f"{len(self.pending)} acknowledged messages in the buffer of transientStorePoolEnable are lost: {why}"
+        count = _messages_of(self.pending)
+        return f"{count} acknowledged messages in the buffer of transientStorePoolEnable are lost: {why}"
 
     def commit(self, *, buffered: bool = False) -> None:
         """See MessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer it."""
@@ -265,9 +266,11 @@ class Committing:
                 self._refusals.set("end", f"the end of the commit log cannot be cleared: {second}")
         if is_temporary:
             lacking = "descriptor" if error.errno in OUT_OF_DESCRIPTORS else "space"
-            failure = StoreFull(f"no {lacking} for {len(pending)} messages in the commit log: {error}")
+            failure = StoreFull(f"no {lacking} for {_messages_of(pending)} messages in the commit log: {error}")
             if self._outage.failed(time.monotonic()):
-                log.error("commit log not written; messages are refused", messages=len(pending), exc_info=error)
+                log.error(
+                    "commit log not written; messages are refused", messages=_messages_of(pending), exc_info=error
+                )
         else:
             failure = StoreBroken(f"the commit log cannot be written: {error}")
             self._fail_stop.broke(str(failure))
@@ -276,6 +279,10 @@ class Committing:
         if self._marks.committed is not self._marks.accepted:  # else this would reject waits that began meanwhile
             self._marks.committed.reject(failure, committed)
         self._marks.flushed.reject(failure, committed)
+
+
+def _messages_of(pending: Iterable[DispatchEntry]) -> int:
+    return sum([len(entry.records) if isinstance(entry, SharedEntry) else 1 for entry in pending])
 
 
 def _refuse(pending: Iterable[DispatchEntry], reason: str) -> None:

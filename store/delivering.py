@@ -23,7 +23,7 @@ from triomq.store.contents import Contents, Opened
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ENTRY, ConsumeQueue
-from triomq.store.queues.dispatch import Delivered, DeliveredEntry
+from triomq.store.queues.dispatch import RecordOfMany, SharedEntry
 from triomq.store.refusals import Refusals
 from triomq.store.results import PutResult, PutStatus
 
@@ -126,7 +126,7 @@ class Delivering:
         mapped = file.map()
         queues.set_next_offsets()
         begin, store_timestamp = commit_log.next_offset, self._now_ms()
-        taken: list[Delivered] = []
+        taken: list[RecordOfMany] = []
         longest = self._settings.max_message_bytes
         place = mapped, file.start, self.written_from, min(commit_log.committed_offset, file.end), 0, 0, b""
         to = (commit_log.tail, queues.by_key, taken, due_ms, longest, begin, commit_log.room(), store_timestamp)
@@ -143,7 +143,7 @@ class Delivering:
             self._committing.commit()
         return delivery
 
-    def _appended(self, taken: list[Delivered], store_timestamp: int, delivery: Delivery) -> None:
+    def _appended(self, taken: list[RecordOfMany], store_timestamp: int, delivery: Delivery) -> None:
         """Let what is in the tail wait for the commit."""
         begin = taken[0][2]
         end = taken[-1][2] + taken[-1][3]
@@ -162,7 +162,7 @@ class Delivering:
             if sizes is None:
                 sizes = delivery.sizes[queue] = []
             sizes.append(each[3])
-        entry = DeliveredEntry(result, taken)
+        entry = SharedEntry(result, taken)
         entry.result = result
         self._committing.pending.append(entry)
         self._log.next_offset = end

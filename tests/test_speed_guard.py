@@ -23,7 +23,7 @@ STEPS = {
     "send binary 128 B": 3974,
     "send 1,000 topics": 3131,
     "send TLS 64x1": 3387,
-    "batch send 32": 1457,
+    "batch send 32": 1361,
     "transaction 4x64": 8399,
     "delayed send 4x64": 3339,
     "delayed, due at once": 2353,

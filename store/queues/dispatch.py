@@ -33,8 +33,8 @@ log = structlog.get_logger("triomq.store.dispatch")
 
 _keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 
-Delivered: TypeAlias = tuple[ConsumeQueue, int, int, int, int, str | None, str | None]
-"""A delivered message: queue, queue offset, physical offset, size, tags code, UNIQ_KEY and KEYS."""
+RecordOfMany: TypeAlias = tuple[ConsumeQueue, int, int, int, int, str | None, str | None]
+"""Queue, queue offset, physical offset, size, tags code, UNIQ_KEY and KEYS of one of the records of a SharedEntry."""
 
 
 class DispatchEntry:
@@ -93,19 +93,20 @@ class DispatchEntry:
         return first + self.more_queues if self.more_queues is not None else first
 
 
-class DeliveredEntry(DispatchEntry):
-    """The records of delayed messages that were delivered together (store/delivering.py): an entry of each would cost
-    more than its record. `place` is that of the first; none is of a transaction, and no queue has ext units."""
+class SharedEntry(DispatchEntry):
+    """One entry for all records that were appended together: those of a batch, or delayed messages that were delivered
+    together (store/delivering.py). An entry of each would cost more than its record. `place` is that of the first; none
+    is of a transaction, and no queue has ext units."""
 
-    __slots__ = ("delivered",)
+    __slots__ = ("records",)
 
-    def __init__(self, place: Place, delivered: list[Delivered]) -> None:
+    def __init__(self, place: Place, records: list[RecordOfMany]) -> None:
         super().__init__(place, None, "", b"")
-        self.delivered = delivered
+        self.records = records
 
     def queue_places(self) -> list[tuple[ConsumeQueue, int]]:
         """Return the places in the order in which they are taken back: the first one of a queue last."""
-        return [(each[0], each[1]) for each in reversed(self.delivered)]
+        return [(each[0], each[1]) for each in reversed(self.records)]
 
 
 # (topic, properties) -> bit map of the ext unit, or None (the broker's bloom filter over SQL92 groups).
@@ -146,8 +147,8 @@ class Dispatch:
                 if entry.more_queues is not None:
                     for more, _ in entry.more_queues:
                         self.add(more, entry)
-            elif isinstance(entry, DeliveredEntry):
-                self._add_delivered(entry, messages)
+            elif isinstance(entry, SharedEntry):
+                self._add_records(entry, messages)
                 continue
             keys = entry.index_keys()
             if keys is not None:
@@ -155,9 +156,9 @@ class Dispatch:
         if messages:
             self._add_to_index(messages)
 
-    def _add_delivered(self, entry: DeliveredEntry, messages: list[IndexKeys]) -> None:
+    def _add_records(self, entry: SharedEntry, messages: list[IndexKeys]) -> None:
         touched, store_timestamp = self._queues.touched, entry.place.store_timestamp
-        for queue, _, physical_offset, size_bytes, tags_code, uniq_key, keys in entry.delivered:
+        for queue, _, physical_offset, size_bytes, tags_code, uniq_key, keys in entry.records:
             if queue.add(physical_offset, size_bytes, tags_code):
                 touched.append(queue)
             if uniq_key or (keys and keys.strip(" ")):

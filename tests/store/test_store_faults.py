@@ -66,6 +66,29 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, partial: bool) -
     await store.close()
 
 
+@pytest.mark.parametrize("has_ext", [False, True])
+async def test_a_full_disk_refuses_all_messages_of_a_batch(tmp_path: Path, has_ext: bool) -> None:
+    """One entry stands for them, or with ext units one for each."""
+    files = FailingFiles()
+    store = await open_store(tmp_path, files=files, enable_consume_queue_ext=has_ext)
+    units = [record.BatchUnit(0, b"batch %d" % number, b"") for number in range(3)]
+    assert store.append_batch(message(), units).queue_offset == 0
+    store.commit()
+    files.where, files.error = "commitlog", FULL
+    first, second = store.append_batch(message(), units), store.append(message(body=b"refused"))
+    assert (first.queue_offset, second.queue_offset) == (3, 6)
+    store.commit()
+    assert first.status is second.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert first.reason == second.reason
+    assert "no space for 4 messages" in first.reason
+    files.error = 0
+    retried = store.append_batch(message(), units)
+    store.commit()
+    assert (retried.queue_offset, retried.physical_offset) == (3, first.physical_offset)
+    assert bodies(store) == [b"batch 0", b"batch 1", b"batch 2"] * 2
+    await store.close()
+
+
 async def test_no_room_for_the_next_file(tmp_path: Path) -> None:
     files = FailingFiles()
     store = await open_store(tmp_path, files=files)

@@ -18,7 +18,7 @@ from triomq.protocol.record import BatchUnit
 from triomq.store.errors import StoreLocked
 from triomq.store.log.log_scan import LogScan
 from triomq.store.message_store import MessageStore
-from triomq.store.queues.dispatch import DispatchEntry
+from triomq.store.queues.dispatch import DispatchEntry, SharedEntry
 from triomq.store.results import GetStatus, PutStatus
 
 
@@ -119,9 +119,10 @@ async def test_a_batch_is_appended_as_a_row_of_messages_of_one_queue(tmp_path: P
     await store.close()
 
 
-async def test_a_message_and_its_record_are_dispatched_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_ext", [False, True])
+async def test_a_message_and_its_record_are_dispatched_alike(tmp_path: Path, has_ext: bool) -> None:
     """What queues and index take from a put is what recovery and slaves take from its bytes; batches included."""
-    store = await open_store(tmp_path)
+    store = await open_store(tmp_path, enable_consume_queue_ext=has_ext)
     store.append(message(body=b"before", queue_id=3))
     store.append(message(body=b"one", queue_id=3, sys_flag=8, tags="A", keys="k1 k2", uniq_key="u1"))
     units = [BatchUnit(n, b"body" * n, b"KEYS\x01key%d\x02UNIQ_KEY\x01u%d\x02TAGS\x01B%d" % (n, n, n)) for n in (1, 2)]
@@ -131,10 +132,22 @@ async def test_a_message_and_its_record_are_dispatched_alike(tmp_path: Path) -> 
     store.commit()
     scan = LogScan(store.contents.log, 0, check_crc=True)
     scanned = [store._dispatch.entry_of(fields) for fields in scan.records()]
-    assert [values_of(entry) for entry in appended] == [values_of(entry) for entry in scanned]
-    assert [entry.keys for entry in appended] == [None, "k1 k2", "key1", "key2", "ключ"]
-    assert [entry.place.queue_offset for entry in appended] == [0, 1, 2, 3, 4]
+    if has_ext:  # which needs all of each message
+        assert [values_of(entry) for entry in appended] == [values_of(entry) for entry in scanned]
+    rows = [row for entry in appended for row in rows_of(entry)]
+    assert rows == [row for entry in scanned for row in rows_of(entry)]
+    assert [row[-1] for row in rows] == [None, "k1 k2", "key1", "key2", "ключ"]
+    assert [row[2] for row in rows] == [0, 1, 2, 3, 4]
     await store.close()
+
+
+def rows_of(entry: DispatchEntry) -> list[tuple[object, ...]]:
+    """What queues and index take from the records of an entry."""
+    if isinstance(entry, SharedEntry):
+        return [(entry.place.store_timestamp, *each) for each in entry.records]
+    place = entry.place
+    numbers = place.queue_offset, place.physical_offset, place.size_bytes, entry.tags_code
+    return [(place.store_timestamp, entry.queue, *numbers, entry.uniq_key, entry.keys)]
 
 
 def values_of(entry: DispatchEntry) -> list[object]:
