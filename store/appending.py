@@ -249,9 +249,7 @@ class Appending:
         queue.next_offset = queue_offset
         result.physical_offsets = offsets
         if queue.ext is None and not commit_log.needs_quorum:
-            entry = SharedEntry(result, records)
-            entry.result = result
-            self._committing.pending.append(entry)
+            self._committing.pending.append(SharedEntry(result, records))
         else:
             self._committing.pending.extend(_entry_of_each(shared, texts, records, result))
         return result

@@ -266,11 +266,10 @@ class Committing:
                 self._refusals.set("end", f"the end of the commit log cannot be cleared: {second}")
         if is_temporary:
             lacking = "descriptor" if error.errno in OUT_OF_DESCRIPTORS else "space"
-            failure = StoreFull(f"no {lacking} for {_messages_of(pending)} messages in the commit log: {error}")
+            count = _messages_of(pending)
+            failure = StoreFull(f"no {lacking} for {count} messages in the commit log: {error}")
             if self._outage.failed(time.monotonic()):
-                log.error(
-                    "commit log not written; messages are refused", messages=_messages_of(pending), exc_info=error
-                )
+                log.error("commit log not written; messages are refused", messages=count, exc_info=error)
         else:
             failure = StoreBroken(f"the commit log cannot be written: {error}")
             self._fail_stop.broke(str(failure))

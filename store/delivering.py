@@ -162,7 +162,5 @@ class Delivering:
             if sizes is None:
                 sizes = delivery.sizes[queue] = []
             sizes.append(each[3])
-        entry = SharedEntry(result, taken)
-        entry.result = result
-        self._committing.pending.append(entry)
+        self._committing.pending.append(SharedEntry(result, taken))
         self._log.next_offset = end

@@ -95,13 +95,14 @@ class DispatchEntry:
 
 class SharedEntry(DispatchEntry):
     """One entry for all records that were appended together: those of a batch, or delayed messages that were delivered
-    together (store/delivering.py). An entry of each would cost more than its record. `place` is that of the first; none
-    is of a transaction, and no queue has ext units."""
+    together (store/delivering.py). An entry of each would cost more than its record. Their result, which is also the
+    place of the first, answers for all; none is of a transaction, and no queue has ext units."""
 
     __slots__ = ("records",)
 
-    def __init__(self, place: Place, records: list[RecordOfMany]) -> None:
-        super().__init__(place, None, "", b"")
+    def __init__(self, result: PutResult, records: list[RecordOfMany]) -> None:
+        super().__init__(result, None, "", b"")
+        self.result = result
         self.records = records
 
     def queue_places(self) -> list[tuple[ConsumeQueue, int]]:
