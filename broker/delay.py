@@ -241,6 +241,10 @@ class DelayedDelivery:
         now_ms = self._now_ms()
         wait_ms = self._deliver_at(level, physical_offset, code, now_ms) - now_ms
         if wait_ms <= 0:
+            reading = self._store.reading
+            await reading.cold.have_read(
+                reading.packed_entries(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES)
+            )
             return True
         await trio.sleep(min(wait_ms / 1000, RECHECK_SECONDS))
         return False  # what was read before the wait is read again

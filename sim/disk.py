@@ -249,6 +249,9 @@ class DiskFiles(Files):
     def kernel_sync(self) -> KernelSync | None:
         return None
 
+    def is_in_memory(self, fd: int, at: int) -> bool:
+        return not self._disk.is_slow  # what the real page cache holds differs from run to run
+
     def sync_directory(self, path: str) -> None:
         self._check()
         self._disk.names.pop(path.rstrip("/"), None)

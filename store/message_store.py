@@ -120,7 +120,7 @@ class MessageStore:
         self._warm_up = WarmUp(contents, elsewhere)
         self._retention = Retention(contents, live, self._refusals, now_ms, elsewhere)
         self._backlog = Backlog(contents, dispatch, stop, self._committing.write_backlog)
-        self.reading = Reading(contents, live, elsewhere)
+        self.reading = Reading(contents, live, offload)
         tail_cut = TailCut(contents, marks, self._flush, stop, elsewhere)
         self.silent_queues = SilentQueues(contents, self._refusals, self._committing, stop)
         self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop, self.silent_queues)
@@ -162,6 +162,7 @@ class MessageStore:
             nursery.start_soon(self._retention.run)
             nursery.start_soon(self._retention.watch_disk)
             nursery.start_soon(self._backlog.run)
+            nursery.start_soon(self.reading.cold.run)
             nursery.start_soon(self.quorum.run)
             if self.settings.warm_mapped_file_enable:
                 nursery.start_soon(self._warm_up.run)
@@ -221,6 +222,7 @@ class MessageStore:
         self._is_open = False
         self._refusals.set("closed", "the store is closed")
         self._log_thread.end()
+        self.reading.cold.end()
         self._flush.close()
         self._warm_up.forget()
         try:

@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from triomq.protocol import record, sys_flag
+from triomq.store.cold_reads import ColdReads
 from triomq.store.collecting import Collecting
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.worker_thread import Offload
@@ -28,22 +29,24 @@ _QUERY_ROUNDS: Final = 3
 
 
 class Reading:
-    """`MessageStore.reading`. `offload` runs a blocking function outside of the event loop."""
+    """`MessageStore.reading`. `offload` runs a blocking function outside of the event loop, by default in threads."""
 
-    __slots__ = ("_blocks", "_collecting", "_contents", "_index", "_log", "_offload", "_queues", "_settings")
+    __slots__ = ("_blocks", "_collecting", "_contents", "_index", "_log", "_offload", "_queues", "_settings", "cold")
 
-    def __init__(self, contents: Contents, settings: LiveSettings, offload: Offload) -> None:
+    def __init__(self, contents: Contents, settings: LiveSettings, offload: Offload | None = None) -> None:
+        self.cold = ColdReads(contents, offload)
         self._contents = contents
         self._log = contents.log
         self._queues = contents.queues
         self._index = contents.index
         self._settings = settings
-        self._offload = offload
+        self._offload: Offload = offload or trio.to_thread.run_sync
         self._collecting = Collecting(contents, settings)
         self._blocks = EntryBlocks()
 
     def begin(self, opened: Opened) -> None:
         self._collecting.written_from = opened.log_end
+        self.cold.begin(opened)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """Return the whole valid record at this offset, or None if none begins there."""
@@ -81,9 +84,17 @@ class Reading:
     # -- by queue ----------------------------------------------------------------------------------------------------
 
     def get_messages(
-        self, topic: str, queue_id: int, queue_offset: int, max_count: int, message_filter: MessageFilter | None = None
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        message_filter: MessageFilter | None = None,
+        *,
+        may_wait: bool = False,
     ) -> GetResult:
-        """Return up to `max_count` messages from `queue_offset` on. GetResult.status says why there are none."""
+        """Return up to `max_count` messages from `queue_offset` on. GetResult.status says why there are none. A caller
+        that may wait gets none, and GetResult.missing, if the log has to be read from the disk first."""
         queue = self._queues.find(topic, queue_id)
         low = queue.min_offset if queue is not None else 0
         high = queue.end if queue is not None else 0
@@ -103,6 +114,10 @@ class Reading:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, low, high)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+        if may_wait:
+            result.missing = self.cold.missing(entries)
+            if result.missing is not None:
+                return result
         self._collecting.collect(result, queue, entries, max_count, message_filter)
         stop = queue_offset + count
         if count < most and result.next_begin_offset == stop < queue.next_file_offset(queue_offset):

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from triomq.protocol.message_to_store import MessageToStore as MessageToStore
 from triomq.protocol.message_to_store import Place
+from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.log.log_scan import Damage
 
 
@@ -90,14 +91,27 @@ class PutResult(Place):
         )
 
 
+class Missing:
+    """Blocks of log files (cold_reads.BLOCK_BYTES, counted from 0) that are not in memory. `reads_on`: the
+    consumer has read the block before them, and so will read those behind them."""
+
+    __slots__ = ("blocks", "reads_on")
+
+    def __init__(self, blocks: list[tuple[MappedFile, int]], *, reads_on: bool) -> None:
+        self.blocks = blocks
+        self.reads_on = reads_on
+
+
 class GetResult:
     """The result of a pull. `runs` are each one or more whole stored records, together `message_count` records of
-    `size_bytes`; joined they are the body of a pull response."""
+    `size_bytes`; joined they are the body of a pull response. `missing`: nothing was read, because this is on the disk
+    only (store/cold_reads.py)."""
 
     __slots__ = (
         "max_offset",
         "message_count",
         "min_offset",
+        "missing",
         "next_begin_offset",
         "runs",
         "size_bytes",
@@ -114,6 +128,7 @@ class GetResult:
         self.size_bytes = 0
         self.message_count = 0
         self.suggest_slave = False
+        self.missing: Missing | None = None
 
     def add(self, count: int, run: bytes) -> None:
         """Add a run of this number of records."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import structlog
 import trio
@@ -20,6 +20,7 @@ from triomq.broker.filters.limits import REMEMBERED_CHARACTERS
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.steps import compile_first
+from triomq.broker.pulls.cold_pulls import FETCH_SECONDS, STILL_ON_DISK, pull_when_read
 from triomq.broker.pulls.delayed_pulls import delay_pull
 from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.broker.pulls.selection import FilterChooser
@@ -38,7 +39,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, error_response
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
-from triomq.store.results import GetResult, GetStatus, MessageFilter
+from triomq.store.results import GetResult, GetStatus, MessageFilter, Missing
 
 log = structlog.get_logger("triomq.broker.pull")
 
@@ -78,6 +79,20 @@ class OverQuota:
         self.group = group
         self.quotas = quotas
         self.excess = excess
+
+
+class OnDisk:
+    """A pull whose messages are on the disk only: it waits until they are read."""
+
+    __slots__ = ("group", "missing")
+
+    def __init__(self, group: SubscriptionGroupConfig, missing: Missing) -> None:
+        self.group = group
+        self.missing = missing
+
+
+Tried: TypeAlias = RemotingCommand | NothingNew | OverQuota | OnDisk
+"""The response to a pull, or what it may wait for."""
 
 
 class PullProcessor:
@@ -138,14 +153,17 @@ class PullProcessor:
             delay_pull(self.long_polling, connection, request, header, deadline, tried.excess.wait_seconds)
             return None
         self._commit(header)
+        if isinstance(tried, OnDisk):
+            deadline = trio.current_time() + FETCH_SECONDS
+            cold = self._store.reading.cold
+            pull_when_read(self.long_polling, cold, connection, request, header, tried.missing, deadline)
+            return None
         if not suspends:
             return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
         self.long_polling.park(connection, request, header, tried.message_filter, seconds)
         return None
 
-    def _attempt(
-        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
-    ) -> RemotingCommand | NothingNew | OverQuota:
+    def _attempt(self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader) -> Tried:
         """Return the response, or what the pull may wait for. Raises RequestRefused."""
         group = self._check(connection, header)
         message_filter = self._filters.choose(header)
@@ -155,6 +173,8 @@ class PullProcessor:
             if excess is not None:
                 return OverQuota(group, quotas, excess)
         result = self._read(header, message_filter)
+        if result.missing is not None:
+            return OnDisk(group, result.missing)
         code = self._code(header, result)
         if code == _PULL_NOT_FOUND:
             return NothingNew(group, message_filter, result)
@@ -196,6 +216,14 @@ class PullProcessor:
         if isinstance(tried, RemotingCommand):
             return tried
         left_seconds = parked.deadline - trio.current_time()
+        if isinstance(tried, OnDisk):
+            if parked.failure is not None:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, parked.failure)
+            if left_seconds <= 0:
+                return self._nothing_yet(request, header, tried.group, STILL_ON_DISK)
+            cold = self._store.reading.cold
+            pull_when_read(self.long_polling, cold, connection, request, header, tried.missing, parked.deadline)
+            return None
         if isinstance(tried, OverQuota):
             if left_seconds <= 0:
                 return self._nothing_yet(request, header, tried.group, tried.excess.remark)
@@ -211,8 +239,8 @@ class PullProcessor:
     def _nothing_yet(
         self, request: RemotingCommand, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, remark: str
     ) -> RemotingCommand:
-        """Return the response to a pull whose time is over before its quota has room: it finds nothing, at the offset
-        that it asked for, and its client pulls again."""
+        """Return the response to a pull whose time is over before its quota has room, or the disk has read what it
+        wants: it finds nothing, at the offset that it asked for, and its client pulls again."""
         reading = self._store.reading
         low = reading.min_offset(header.topic, header.queue_id)
         high = reading.max_offset(header.topic, header.queue_id)
@@ -259,8 +287,10 @@ class PullProcessor:
     def _read(self, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> GetResult:
         began = perf_counter()
         result = self._store.reading.get_messages(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter, may_wait=True
         )
+        if result.missing is not None:
+            return result
         elapsed_ms = int((perf_counter() - began) * 1000)
         if elapsed_ms:  # rare, so nearly every pull costs only the clock reading
             self._read_took(header, result, elapsed_ms)

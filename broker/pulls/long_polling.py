@@ -8,7 +8,8 @@ One heap holds all deadlines; answered pulls stay in it until their time comes, 
 pool bounds the number of parked pulls. When it is full, or memory is tight, the connection that holds the most makes
 room for the others: its oldest pulls get their response early. Only the event loop touches any of this.
 
-A pull that exceeds a quota is held here, too (delayed_pulls.py).
+A pull that exceeds a quota is held here, too (delayed_pulls.py), and one whose messages are read from the disk
+(cold_pulls.py).
 
 An orderly stop answers all held pulls as if their time were over, and refuses those that come afterwards (`end`).
 RocketMQ's Java client 4.9 does not notice that a pull ended with its connection: it waits 30 s for the response, and
@@ -83,6 +84,7 @@ class ParkedPull:
     __slots__ = (
         "connection",
         "deadline",
+        "failure",
         "header",
         "held_bytes",
         "is_delayed",
@@ -112,6 +114,7 @@ class ParkedPull:
         self.held_bytes = PARKED_BYTES + request.held_bytes + len(header.subscription or "")
         self.is_parked = True
         self.is_delayed = False
+        self.failure: str | None = None  # why what it waits for was not read from the disk
         self.since = inf  # when it left: since when it was held
         self.waiter: Waiter | None = None
 
@@ -306,6 +309,11 @@ class LongPolling:
             self._finish(parked)
         else:
             self._wait(parked)
+
+    def run_again(self, parked: ParkedPull) -> None:
+        """Run a delayed pull before its time, unless it has its response by now."""
+        if parked.is_parked and parked.connection.is_open:
+            self._finish(parked)
 
     def _matches(self, parked: ParkedPull) -> bool:
         """Return whether the store has something to return for this pull, or cannot tell soon; otherwise the entries

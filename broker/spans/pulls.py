@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from triomq.broker.processors.pull import NothingNew, OverQuota, PullProcessor
+from triomq.broker.processors.pull import PullProcessor, Tried
 from triomq.broker.spans.puts import Spans
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
@@ -20,9 +20,7 @@ class TracingPulls(PullProcessor):
 
     spans: Spans
 
-    def _attempt(
-        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
-    ) -> RemotingCommand | NothingNew | OverQuota:
+    def _attempt(self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader) -> Tried:
         began_ns = self.spans.now_ns()
         tried = super()._attempt(connection, request, header)
         if isinstance(tried, RemotingCommand) and tried.code == _SUCCESS:

@@ -32,6 +32,8 @@ Data = bytes | bytearray | memoryview
 
 _READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 _ONLY_FROM_MEMORY: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_DISCARDED_BYTES: Final = 64 * 1024
+_MOST_DISCARDED: Final = 256
 PAGE_BYTES = 4096
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 TEMPORARY: Final = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_DESCRIPTORS)
@@ -119,6 +121,28 @@ class Files:
             if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
                 return 0
             raise
+
+    def is_in_memory(self, fd: int, at: int) -> bool:
+        """Return whether the byte at `at` is in the page cache, or this system, or its file system, cannot tell."""
+        if not _ONLY_FROM_MEMORY:
+            return True
+        try:
+            os.preadv(fd, (bytearray(1),), at, _ONLY_FROM_MEMORY)
+        except OSError as error:
+            return error.errno != errno.EAGAIN
+        return True
+
+    def read_into_memory(self, runs: Sequence[tuple[int, int, int]]) -> None:
+        """Read what the page cache lacks of these runs of bytes (descriptor, position, size). Raises OSError."""
+        if hasattr(os, "posix_fadvise"):
+            for fd, at, size_bytes in runs:  # the disk has all of them before the first is waited for
+                os.posix_fadvise(fd, at, size_bytes, os.POSIX_FADV_WILLNEED)
+        # The bytes themselves are of no use: one small buffer takes all of them, and stays in the processor's cache.
+        buffer = memoryview(bytearray(_DISCARDED_BYTES))
+        for fd, at, size_bytes in runs:
+            for begin in range(at, at + size_bytes, _MOST_DISCARDED * _DISCARDED_BYTES):
+                count = -(-(at + size_bytes - begin) // _DISCARDED_BYTES)
+                os.preadv(fd, [buffer] * min(count, _MOST_DISCARDED), begin)
 
     def datasync(self, fd: int) -> None:
         try:

@@ -519,4 +519,4 @@ def test_tag_codes_are_sorted_and_limited() -> None:
 
 @pytest.mark.skipif(not hasattr(GetResult, "__slots__"), reason="compiled classes do not name their fields")
 def test_the_fields_are_all_that_a_result_has() -> None:
-    assert set(FIELDS) == {*GetResult.__slots__, "body"} - {"runs"}
+    assert set(FIELDS) == {*GetResult.__slots__, "body"} - {"runs", "missing"}

@@ -1,0 +1,47 @@
+"""Pulls of messages that are on the disk only: each is held until they are in memory, and then runs again.
+
+They lie among the other held pulls (long_polling.py), and so count with them, end with their connection, and are
+evicted with the others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.remoting.connection import Connection
+from triomq.store.cold_reads import ColdReads
+from triomq.store.results import Missing
+
+FETCH_SECONDS: Final = 5.0
+"""So long a pull waits for the disk. Then its client pulls again, before it gives up."""
+
+STILL_ON_DISK: Final = "the messages are still being read from the disk"
+
+
+def pull_when_read(
+    polling: LongPolling,
+    cold: ColdReads,
+    connection: Connection,
+    request: RemotingCommand,
+    header: PullMessageRequestHeader,
+    missing: Missing,
+    deadline: float,
+) -> None:
+    """Hold a pull until what it misses is read, at the longest until `deadline` (trio's time), and then run it again.
+    The pulls of one connection run in its turns: the same blocks may hold what a thousand of them want."""
+    parked = ParkedPull(connection, request, header, None, header.queue_offset, deadline)
+    parked.is_delayed = True
+    polling.hold(parked, deadline)
+
+    def read(error: OSError | None) -> None:
+        if not parked.is_parked or not connection.is_open:
+            return
+        if error is not None:
+            parked.failure = f"the commit log cannot be read: {error}"
+        connection.postpone(partial(polling.run_again, parked))
+
+    cold.fetch(missing, read)
