@@ -66,7 +66,7 @@ class ColdReads:
         "_log",
         "_offload",
         "_requests",
-        "_thread",
+        "_reader",
         "_wakeup",
         "written_from",
     )
@@ -75,11 +75,11 @@ class ColdReads:
         self, contents: Contents, offload: Offload | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
         """`offload` runs a blocking function outside of the event loop, by default in a thread of its own."""
-        self._thread = WorkerThread("commit log reads")
+        self._reader = WorkerThread("commit log reads")
         self._clock = clock
         self._log = contents.log
         self._files = contents.files
-        self._offload: Offload = offload or self._thread
+        self._offload: Offload = offload or self._reader
         self._known: dict[MappedFile, bytearray] = {}  # a byte for each block
         self._known_since = 0.0
         self._requests: deque[tuple[Missing, Fetched]] = deque()
@@ -144,7 +144,7 @@ class ColdReads:
 
     def end(self) -> None:
         """Stop the thread; `run` has ended."""
-        self._thread.end()
+        self._reader.end()
 
     # -- what is in memory -------------------------------------------------------------------------------------------
 
