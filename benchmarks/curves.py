@@ -78,7 +78,9 @@ def running_broker(prepare: Callable[[Path], None] | None = None, **settings: st
         if prepare is not None:
             prepare(Path(home, "store"))
         values = {"listenPort": port, "brokerIP1": "127.0.0.1", "storePathRootDir": f"{home}/store"}
-        values |= {f"waitTimeMillsIn{name}Queue": 60_000 for name in ("Send", "Pull", "Heartbeat")} | settings
+        # Nothing is refused while the file system makes a hundred thousand files.
+        values |= {f"waitTimeMillsIn{name}Queue": 60_000 for name in ("Send", "Pull", "Heartbeat")}
+        values |= {"osPageCacheBusyTimeOutMills": 60_000} | settings
         config = Path(home) / "broker.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         began = time.monotonic()

@@ -1,9 +1,10 @@
-"""Cold reads: a thread reads old parts of the log before the event loop touches them.
+"""Cold reads: a thread reads old parts of log and queues before the event loop touches them.
 
 The log is read through mappings. Touching a page that is not in the page cache stops the event loop, and with it all
 clients, until the disk has read it: for less than a millisecond if the disk is idle, for a tenth of a second while it
 writes what a sync asks for. So pulls, and the delivery of delayed messages, ask `missing` first which parts of the log
-are not in memory, and have them read (`fetch`). Who reads on finds the rest in memory: the thread reads ahead of it.
+are not in memory, and have them read (`fetch`); pulls ask the same of their queue (`missing_entries`). Who reads on
+finds the rest in memory: the thread reads ahead of it.
 
 Nobody tells what the kernel drops. So a block that was found in memory counts as such for `TRUSTED_SECONDS`; if it was
 dropped since, the loop waits for the disk after all. It also does where the system or the file system cannot tell.
@@ -22,7 +23,8 @@ import trio
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.disk.worker_thread import Offload, WorkerThread
-from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
+from triomq.store.queues.entry_blocks import BLOCK_ENTRIES
 from triomq.store.results import Missing
 
 log = structlog.get_logger("triomq.store.cold_reads")
@@ -36,6 +38,9 @@ DENSE_BYTES: Final = 4 * 1024 * 1024
 queues, or of this one; others by themselves."""
 NEAR_END_BYTES: Final = 64 * 1024 * 1024
 """Records that this process wrote, this close to the end of the log, are in memory."""
+ENTRIES_BYTES: Final = BLOCK_ENTRIES * ENTRY_BYTES
+"""What a pull reads of the file of its queue, unless it has a filter."""
+MOST_FILES: Final = 4096
 MOST_AHEAD: Final = 64
 """So many consumers are read ahead of at a time."""
 TRUSTED_SECONDS: Final = 10.0
@@ -65,8 +70,8 @@ class ColdReads:
         "_known_since",
         "_log",
         "_offload",
-        "_requests",
         "_reader",
+        "_requests",
         "_wakeup",
         "written_from",
     )
@@ -99,10 +104,7 @@ class ColdReads:
             return None
         if not self._is_running:
             return None
-        now = self._clock()
-        if now - self._known_since > TRUSTED_SECONDS:
-            self._known_since = now
-            self._known.clear()
+        self._forget()
         last, size, _ = _entry_at(entries, len(entries) - ENTRY_BYTES)
         is_dense = 0 <= last - first <= DENSE_BYTES and size <= DENSE_BYTES
         blocks = self._missing_between(first, last + size) if is_dense else self._missing_of(entries)
@@ -110,6 +112,22 @@ class ColdReads:
             return None
         file, block = blocks[0]
         return Missing(blocks, reads_on=is_dense and (block == 0 or self._states(file)[block - 1] != 0))
+
+    def missing_entries(self, queue: ConsumeQueue, queue_offset: int) -> Missing | None:
+        """Return what is not in memory of the queue's file at this offset. None: all is, as far as one can tell."""
+        if not self._is_running:
+            return None
+        at = queue_offset * ENTRY_BYTES
+        file = queue.sequence.find(at)
+        if file is None:
+            return None
+        self._forget()
+        states = self._states(file)
+        block = (at - file.start) // BLOCK_BYTES
+        last = min(at + ENTRIES_BYTES, file.end, queue.end * ENTRY_BYTES) - 1
+        if states[block] or self._is_between(file, states, block, at - file.start, last - file.start):
+            return None
+        return Missing([(file, block)], reads_on=False)
 
     def fetch(self, missing: Missing, then: Fetched) -> None:
         """Read what is missing, and call `then`, unless the store is closed before."""
@@ -189,6 +207,13 @@ class ColdReads:
                 break
         return list(missing)
 
+    def _forget(self) -> None:
+        """Forget what was found too long ago, or of too many files."""
+        now = self._clock()
+        if now - self._known_since > TRUSTED_SECONDS or len(self._known) > MOST_FILES:
+            self._known_since = now
+            self._known.clear()
+
     def _states(self, file: MappedFile) -> bytearray:
         states = self._known.get(file)
         if states is None:
@@ -196,12 +221,16 @@ class ColdReads:
         return states
 
     def _is_found(self, file: MappedFile, states: bytearray, block: int) -> bool:
-        """Look for a block in the page cache: the kernel reads and drops pages in larger pieces, so its first and its
-        last one tell."""
-        fd = file.fd()
+        """Look for what is written of a block of the log in the page cache."""
         begin = block * BLOCK_BYTES
-        last = min(begin + BLOCK_BYTES, file.size_bytes, self._log.committed_offset - file.start) - 1
-        if not self._files.is_in_memory(fd, begin) or not self._files.is_in_memory(fd, last):
+        end = min(begin + BLOCK_BYTES, file.size_bytes, self._log.committed_offset - file.start)
+        return self._is_between(file, states, block, begin, end - 1)
+
+    def _is_between(self, file: MappedFile, states: bytearray, block: int, first: int, last: int) -> bool:
+        """Look for the first and the last of these bytes of a block, and note the block if they are there: the kernel
+        reads and drops pages in larger pieces."""
+        fd = file.fd()
+        if not self._files.is_in_memory(fd, first) or not self._files.is_in_memory(fd, last):
             return False
         states[block] = _IN_MEMORY
         return True
@@ -209,18 +238,15 @@ class ColdReads:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def _read(self, missing: Missing) -> OSError | None:
-        """Read what is missing, unless it was read for another pull by now, or deleted. Return why that failed."""
-        find = self._log.sequence.find
-        blocks = [
-            each for each in missing.blocks if not self._states(each[0])[each[1]] and find(each[0].start) is each[0]
-        ]
+        """Read what is missing, unless it was read for another pull by now. Return why that failed."""
+        blocks = [(file, block) for file, block in missing.blocks if not self._states(file)[block]]
         if not blocks:
             await trio.lowlevel.checkpoint()  # there may be a thousand pulls of the same blocks
             return None
         try:
             await self._read_blocks(blocks)
         except OSError as error:
-            log.error("commit log not read", file=blocks[0][0].path, block_bytes=BLOCK_BYTES, error=str(error))
+            log.error("messages not read from the disk", file=blocks[0][0].path, error=str(error))
             return error
         if missing.reads_on:
             file, block = blocks[-1]
@@ -239,26 +265,29 @@ class ColdReads:
         states = self._states(file)
         stop = min(begin + AHEAD_BLOCKS, _blocks(self._log.committed_offset - file.start), len(states))
         blocks = [(file, block) for block in range(begin, stop) if not states[block]]
-        if not blocks or self._is_found(file, states, blocks[0][1]):
-            return
         try:
+            if not blocks or self._is_found(file, states, blocks[0][1]):
+                return
             await self._read_blocks(blocks)
         except OSError:
             return
         self._states(file)[blocks[0][1]] = _READ_ON
 
     async def _read_blocks(self, blocks: list[tuple[MappedFile, int]]) -> None:
-        """Read these blocks, in the thread, and note them. Raises OSError."""
+        """Read these blocks, in the thread, and note them; nothing of files that are deleted by now. Raises OSError."""
         fds: dict[MappedFile, int] = {}
         runs: list[tuple[int, int, int]] = []
         try:
             for file, begin, size_bytes in _runs(blocks):
-                fd = fds.get(file)
-                if fd is None:
-                    fd = fds[file] = file.borrow()
-                runs.append((fd, begin, size_bytes))
-            with trio.CancelScope(shield=True):
-                await self._offload(self._files.read_into_memory, runs)
+                try:
+                    if file not in fds:
+                        fds[file] = file.borrow()
+                except FileNotFoundError:
+                    continue
+                runs.append((fds[file], begin, size_bytes))
+            if runs:
+                with trio.CancelScope(shield=True):
+                    await self._offload(self._files.read_into_memory, runs)
         finally:
             for fd in fds.values():
                 self._files.close(fd)

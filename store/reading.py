@@ -109,11 +109,17 @@ class Reading:
         count = most = _SCAN_ENTRIES if max_count <= _SCAN_ENTRIES else min(max_count, _MAX_SCAN_ENTRIES)
         if message_filter is None and 0 < max_count < most:
             count = max_count + 1  # all match, and the entry behind the last shows where they end
-        entries = self._blocks.entries(queue, queue_offset, count)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+        entries = self._blocks.held(queue, queue_offset, count)
+        if entries is None:
+            if may_wait:
+                result.missing = self.cold.missing_entries(queue, queue_offset)
+                if result.missing is not None:
+                    return result
+            entries = self._blocks.read(queue, queue_offset, count)
         if not entries:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, low, high)
-        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
         if may_wait:
             result.missing = self.cold.missing(entries)
             if result.missing is not None:

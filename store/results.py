@@ -92,8 +92,8 @@ class PutResult(Place):
 
 
 class Missing:
-    """Blocks of log files (cold_reads.BLOCK_BYTES, counted from 0) that are not in memory. `reads_on`: the
-    consumer has read the block before them, and so will read those behind them."""
+    """Blocks of files of the log or a queue (cold_reads.BLOCK_BYTES, counted from 0) that are not in memory.
+    `reads_on`: the consumer has read the block before them, and so will read those behind them."""
 
     __slots__ = ("blocks", "reads_on")
 

@@ -38,23 +38,34 @@ class EntryBlocks:
 
     def entries(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
         """Return what `queue.entries` returns for at least one entry."""
+        held = self.held(queue, queue_offset, count)
+        return held if held is not None else self.read(queue, queue_offset, count)
+
+    def held(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes | None:
+        """Return the same if that takes no read of a file."""
+        block = self._blocks.get(queue)
+        if (
+            block is None
+            or queue_offset < block.begin
+            or min(queue_offset + count, queue.end) > block.end
+            or block.cuts != queue.cuts
+            or queue_offset < queue.first_in_files
+        ):
+            return None
+        at = (queue_offset - block.begin) * ENTRY_BYTES
+        return block.data[at : at + count * ENTRY_BYTES]
+
+    def read(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
+        """Return the same from the file, and hold it unless it is long."""
         if count > BLOCK_ENTRIES:
             return queue.entries(queue_offset, count)
-        stop = min(queue_offset + count, queue.end)
         block = self._blocks.get(queue)
         if block is None:
             if len(self._blocks) >= MOST_QUEUES:
                 del self._blocks[next(iter(self._blocks))]
             block = self._blocks[queue] = EntryBlock()
-        if (
-            queue_offset < block.begin
-            or stop > block.end
-            or block.cuts != queue.cuts
-            or queue_offset < queue.first_in_files
-        ):
-            block.data = queue.entries(queue_offset, BLOCK_ENTRIES)
-            block.begin = queue_offset
-            block.end = queue_offset + len(block.data) // ENTRY_BYTES
-            block.cuts = queue.cuts
-        at = (queue_offset - block.begin) * ENTRY_BYTES
-        return block.data[at : at + count * ENTRY_BYTES]
+        block.data = queue.entries(queue_offset, BLOCK_ENTRIES)
+        block.begin = queue_offset
+        block.end = queue_offset + len(block.data) // ENTRY_BYTES
+        block.cuts = queue.cuts
+        return block.data[: count * ENTRY_BYTES]

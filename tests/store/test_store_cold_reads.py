@@ -17,9 +17,11 @@ from store_support import message, open_store
 from triomq.store import cold_reads
 from triomq.store.cold_reads import AHEAD_BLOCKS, BLOCK_BYTES, TRUSTED_SECONDS, ColdReads
 from triomq.store.disk.files import Files
+from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.message_store import MessageStore
 from triomq.store.results import GetStatus, Missing
 
+QUEUE_FILE_BYTES = 20 * 20_000
 PER_FILE = 64
 """Blocks of a log file."""
 
@@ -31,10 +33,13 @@ class ColdFiles(Files):
         self.in_memory: set[tuple[str, int]] = set()
         self.reads: list[list[int]] = []
         self.looks = 0
+        self.is_queue_cold = False
         self.error: OSError | None = None
 
     def is_in_memory(self, fd: int, at: int) -> bool:
         self.looks += 1
+        if not self.is_queue_cold and os.fstat(fd).st_size == QUEUE_FILE_BYTES:
+            return True
         return (_inode(fd), at // BLOCK_BYTES) in self.in_memory
 
     def read_into_memory(self, runs: Sequence[tuple[int, int, int]]) -> None:
@@ -55,7 +60,7 @@ def _inode(fd: int) -> str:
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log_bytes": PER_FILE * BLOCK_BYTES,
-    "mapped_file_size_consume_queue_bytes": 20 * 1000,
+    "mapped_file_size_consume_queue_bytes": QUEUE_FILE_BYTES,
     "max_message_size_bytes": 4 * BLOCK_BYTES,
 }
 BODY = bytes(BLOCK_BYTES // 2 - 200)
@@ -120,6 +125,8 @@ async def test_what_this_process_wrote_is_in_memory(tmp_path: Path, monkeypatch:
         for _ in range(8):
             store.append(message(body=BODY))
         store.commit()
+        assert missing_at(store, 1, 8) is None
+        files.looks = 0
         assert missing_at(store, 1, 8) is None
         assert not files.looks
         assert missing_at(store, 0, 8) is not None, "the first is of the process before"
@@ -278,3 +285,41 @@ async def test_a_file_that_was_deleted_meanwhile_is_not_read(tmp_path: Path) -> 
         assert not files.reads
         result = store.reading.get_messages("T", 0, 0, 1, may_wait=True)
         assert (result.status, result.missing) == (GetStatus.FOUND, None), "what lies behind it"
+
+
+async def test_the_entries_of_a_queue_may_be_on_the_disk_as_well(tmp_path: Path) -> None:
+    files = ColdFiles()
+    async with reopened(tmp_path, files, 8) as store:
+        files.is_queue_cold = True
+        missing = missing_at(store, 2)
+        assert missing is not None
+        ((file, block),) = missing.blocks
+        assert (file.size_bytes, block, missing.reads_on) == (QUEUE_FILE_BYTES, 0, False)
+        await fetched(store, missing)
+        missing = missing_at(store, 2)
+        assert missing is not None
+        assert missing.blocks[0][0].size_bytes == PER_FILE * BLOCK_BYTES
+        await fetched(store, missing)
+        assert missing_at(store, 2) is None
+        assert files.reads[0] == [0]
+
+
+async def test_entries_that_are_held_are_not_looked_for(tmp_path: Path) -> None:
+    files = ColdFiles()
+    async with reopened(tmp_path, files, 8) as store:
+        store.reading.get_messages("T", 0, 0, 1)
+        files.is_queue_cold = True
+        missing = missing_at(store, 1)
+        assert missing is not None
+        assert missing.blocks[0][0].size_bytes == PER_FILE * BLOCK_BYTES
+        assert missing_at(store, 8) is None, "nothing is there"
+
+
+async def test_what_is_known_of_many_files_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ColdFiles()
+    async with reopened(tmp_path, files, 8) as store:
+        cold = store.reading.cold
+        for number in range(cold_reads.MOST_FILES + 1):
+            cold._known[MappedFile(store.contents.open_files, "/nowhere", number, 1)] = bytearray(1)
+        assert missing_at(store, 0) is not None
+        assert len(cold._known) <= 2
