@@ -41,6 +41,7 @@ NEAR_END_BYTES: Final = 64 * 1024 * 1024
 ENTRIES_BYTES: Final = BLOCK_ENTRIES * ENTRY_BYTES
 """What a pull reads of the file of its queue, unless it has a filter."""
 MOST_FILES: Final = 4096
+MOST_REQUESTS: Final = 10_000
 MOST_AHEAD: Final = 64
 """So many consumers are read ahead of at a time."""
 TRUSTED_SECONDS: Final = 10.0
@@ -130,7 +131,12 @@ class ColdReads:
         return Missing([(file, block)], reads_on=False)
 
     def fetch(self, missing: Missing, then: Fetched) -> None:
-        """Read what is missing, and call `then`, unless the store is closed before."""
+        """Read what is missing, and call `then`, unless the store is closed before. The request is dropped if
+        `MOST_REQUESTS` wait: then the disk does not respond, and clients that gave up ask again and again."""
+        if len(self._requests) < MOST_REQUESTS:
+            self._request(missing, then)
+
+    def _request(self, missing: Missing, then: Fetched) -> None:
         self._requests.append((missing, then))
         self._wakeup.set()
 
@@ -139,7 +145,7 @@ class ColdReads:
         missing = self.missing(entries)
         if missing is not None:
             read = trio.Event()
-            self.fetch(missing, lambda error: read.set())
+            self._request(missing, lambda error: read.set())
             await read.wait()
 
     async def run(self) -> None:

@@ -323,3 +323,16 @@ async def test_what_is_known_of_many_files_is_forgotten(tmp_path: Path, monkeypa
             cold._known[MappedFile(store.contents.open_files, "/nowhere", number, 1)] = bytearray(1)
         assert missing_at(store, 0) is not None
         assert len(cold._known) <= 2
+
+
+async def test_a_disk_that_does_not_respond_costs_no_memory_without_bound(tmp_path: Path) -> None:
+    files = ColdFiles()
+    async with reopened(tmp_path, files, 8) as store:
+        results: list[OSError | None] = []
+        missing = missing_at(store, 0)
+        assert missing is not None
+        for _ in range(cold_reads.MOST_REQUESTS + 100):
+            store.reading.cold.fetch(missing, results.append)
+        assert len(store.reading.cold._requests) == cold_reads.MOST_REQUESTS
+        await store.reading.cold.have_read(store.reading.packed_entries("T", 0, 0, 1))
+        assert results == [None] * cold_reads.MOST_REQUESTS
