@@ -6,8 +6,9 @@ writes what a sync asks for. So pulls, and the delivery of delayed messages, ask
 are not in memory, and have them read (`fetch`); pulls ask the same of their queue (`missing_entries`). Who reads on
 finds the rest in memory: the thread reads ahead of it.
 
-Nobody tells what the kernel drops. So a block that was found in memory counts as such for `TRUSTED_SECONDS`; if it was
-dropped since, the loop waits for the disk after all. It also does where the system or the file system cannot tell.
+Nobody tells what the kernel drops. So a block that was found in memory counts as such, until the first look for another
+one after `TRUSTED_SECONDS`; if it was dropped meanwhile, the loop waits for the disk after all. It also does where the
+system or the file system cannot tell.
 """
 
 from __future__ import annotations
@@ -105,7 +106,6 @@ class ColdReads:
             return None
         if not self._is_running:
             return None
-        self._forget()
         last, size, _ = _entry_at(entries, len(entries) - ENTRY_BYTES)
         is_dense = 0 <= last - first <= DENSE_BYTES and size <= DENSE_BYTES
         blocks = self._missing_between(first, last + size) if is_dense else self._missing_of(entries)
@@ -122,17 +122,15 @@ class ColdReads:
         file = queue.sequence.find(at)
         if file is None:
             return None
-        self._forget()
-        states = self._states(file)
         block = (at - file.start) // BLOCK_BYTES
         last = min(at + ENTRIES_BYTES, file.end, queue.end * ENTRY_BYTES) - 1
-        if states[block] or self._is_between(file, states, block, at - file.start, last - file.start):
+        if self._states(file)[block] or self._is_between(file, block, at - file.start, last - file.start):
             return None
         return Missing([(file, block)], reads_on=False)
 
     def fetch(self, missing: Missing, then: Fetched) -> None:
         """Read what is missing, and call `then`, unless the store is closed before. The request is dropped if
-        `MOST_REQUESTS` wait: then the disk does not respond, and clients that gave up ask again and again."""
+        `MOST_REQUESTS` wait: then the disk does not respond, and clients that gave up ask once more."""
         if len(self._requests) < MOST_REQUESTS:
             self._request(missing, then)
 
@@ -186,7 +184,7 @@ class ColdReads:
                 states[block] = _IN_MEMORY
                 self._ahead.append((file, block + AHEAD_BLOCKS))
                 self._wakeup.set()
-            elif not state and not self._is_found(file, states, block):
+            elif not state and not self._is_found(file, block):
                 missing.append((file, block))
         return missing
 
@@ -206,7 +204,7 @@ class ColdReads:
             states = self._states(file)
             begin -= file.start
             for block in range(begin // BLOCK_BYTES, min(_blocks(begin + size), len(states))):
-                if not states[block] and not self._is_found(file, states, block):
+                if not states[block] and not self._is_found(file, block):
                     missing[file, block] = None
             wanted_bytes += size
             if wanted_bytes > MOST_BYTES:
@@ -214,7 +212,8 @@ class ColdReads:
         return list(missing)
 
     def _forget(self) -> None:
-        """Forget what was found too long ago, or of too many files."""
+        """Forget what was found too long ago, or of too many files. Called before each look into the page cache, so
+        that pulls whose blocks are known need no clock."""
         now = self._clock()
         if now - self._known_since > TRUSTED_SECONDS or len(self._known) > MOST_FILES:
             self._known_since = now
@@ -226,19 +225,20 @@ class ColdReads:
             states = self._known[file] = bytearray(_blocks(file.size_bytes))
         return states
 
-    def _is_found(self, file: MappedFile, states: bytearray, block: int) -> bool:
+    def _is_found(self, file: MappedFile, block: int) -> bool:
         """Look for what is written of a block of the log in the page cache."""
         begin = block * BLOCK_BYTES
         end = min(begin + BLOCK_BYTES, file.size_bytes, self._log.committed_offset - file.start)
-        return self._is_between(file, states, block, begin, end - 1)
+        return self._is_between(file, block, begin, end - 1)
 
-    def _is_between(self, file: MappedFile, states: bytearray, block: int, first: int, last: int) -> bool:
+    def _is_between(self, file: MappedFile, block: int, first: int, last: int) -> bool:
         """Look for the first and the last of these bytes of a block, and note the block if they are there: the kernel
         reads and drops pages in larger pieces."""
+        self._forget()
         fd = file.fd()
         if not self._files.is_in_memory(fd, first) or not self._files.is_in_memory(fd, last):
             return False
-        states[block] = _IN_MEMORY
+        self._states(file)[block] = _IN_MEMORY
         return True
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class ColdReads:
         stop = min(begin + AHEAD_BLOCKS, _blocks(self._log.committed_offset - file.start), len(states))
         blocks = [(file, block) for block in range(begin, stop) if not states[block]]
         try:
-            if not blocks or self._is_found(file, states, blocks[0][1]):
+            if not blocks or self._is_found(file, blocks[0][1]):
                 return
             await self._read_blocks(blocks)
         except OSError:

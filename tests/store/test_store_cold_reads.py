@@ -162,6 +162,7 @@ async def test_blocks_are_looked_for_once_in_a_while(tmp_path: Path) -> None:
         now += TRUSTED_SECONDS - 1
         assert cold.missing(entries) is None
         now += 2
+        assert cold.missing(store.reading.packed_entries("T", 0, 6, 1)) is not None
         missing = cold.missing(entries)
         assert missing is not None and missing.blocks == [(file, 0)]
 
