@@ -46,6 +46,8 @@ MOST_REQUESTS: Final = 10_000
 MOST_AHEAD: Final = 64
 """So many consumers are read ahead of at a time."""
 TRUSTED_SECONDS: Final = 10.0
+MOST_RECORD_BYTES: Final = 16 * 1024 * 1024
+"""A damaged entry may claim any size."""
 MOST_ENTRIES: Final = 64
 MOST_BYTES: Final = 1024 * 1024
 """Of entries whose records lie far apart so many are looked at, or as many as have records of this size: more than a
@@ -203,7 +205,8 @@ class ColdReads:
                     continue
             states = self._states(file)
             begin -= file.start
-            for block in range(begin // BLOCK_BYTES, min(_blocks(begin + size), len(states))):
+            end = begin + min(size, MOST_RECORD_BYTES)
+            for block in range(begin // BLOCK_BYTES, min(_blocks(end), len(states))):
                 if not states[block] and not self._is_found(file, block):
                     missing[file, block] = None
             wanted_bytes += size

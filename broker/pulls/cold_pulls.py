@@ -41,7 +41,7 @@ def pull_when_read(
         if not parked.is_parked or not connection.is_open:
             return
         if error is not None:
-            parked.failure = f"the commit log cannot be read: {error}"
+            parked.failure = f"the messages cannot be read from the disk: {error}"
         connection.postpone(partial(polling.run_again, parked))
 
     cold.fetch(missing, read)

@@ -156,7 +156,7 @@ async def test_a_client_learns_that_the_disk_failed(tmp_path: Path, autojump_clo
         cold.run_postponed()
         answer = await cold.connection.next_answer()
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == "the commit log cannot be read: [Errno 5] Input/output error"
+        assert answer.remark == "the messages cannot be read from the disk: [Errno 5] Input/output error"
         cold.assert_nothing_held()
 
 

@@ -19,6 +19,7 @@ from triomq.store.cold_reads import AHEAD_BLOCKS, BLOCK_BYTES, TRUSTED_SECONDS, 
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.message_store import MessageStore
+from triomq.store.queues.consume_queue import ENTRY
 from triomq.store.results import GetStatus, Missing
 
 QUEUE_FILE_BYTES = 20 * 20_000
@@ -337,3 +338,16 @@ async def test_a_disk_that_does_not_respond_costs_no_memory_without_bound(tmp_pa
         assert len(store.reading.cold._requests) == cold_reads.MOST_REQUESTS
         await store.reading.cold.have_read(store.reading.packed_entries("T", 0, 0, 1))
         assert results == [None] * cold_reads.MOST_REQUESTS
+
+
+@pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 1, 1 << 30, 0x7FFFFFFE])
+@pytest.mark.parametrize("offset", [-(1 << 63), -1, 0, 5 * BLOCK_BYTES, 1 << 40, (1 << 63) - 1])
+async def test_a_damaged_entry_has_no_more_read_than_the_longest_record(tmp_path: Path, offset: int, size: int) -> None:
+    files = ColdFiles()
+    async with reopened(tmp_path, files, 200) as store:
+        entry = ENTRY.pack(offset, size, 0)
+        for entries in (entry, entry + ENTRY.pack(0, 100, 0), ENTRY.pack(0, 100, 0) + entry):
+            missing = store.reading.cold.missing(entries)
+            if missing is not None:
+                assert len(missing.blocks) <= cold_reads.MOST_RECORD_BYTES // BLOCK_BYTES + 2
+                assert await fetched(store, missing) is None
