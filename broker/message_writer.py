@@ -27,6 +27,7 @@ import trio
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.pending_put import AwaitedPut as AwaitedPut
+from triomq.broker.pending_put import NotifyingPut as NotifyingPut
 from triomq.broker.pending_put import PendingPut as PendingPut
 from triomq.broker.pending_put import PutGroup
 from triomq.broker.pending_put import WatchedPut as WatchedPut
@@ -167,6 +168,11 @@ class MessageWriter:
 
     def when_durable(self, wait: bool, pending: PendingPut) -> None:
         """Finish `pending` when everything that is appended by now is as durable as a put with `wait` requests."""
+        if self._has_quorum and (reason := self._store.refusals().get("role")) is not None:
+            # A deposed leader: what a quorum gets from now on may be others' messages at the same places.
+            pending.result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+            self._complete(pending, wait)
+            return
         result = pending.result = PutResult(_PUT_OK, physical_offset=self._store.appended_offset)
         if self._configuration.store is not self._settings:
             self._take_settings()

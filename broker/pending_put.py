@@ -141,6 +141,20 @@ class AwaitedPut(PendingPut):
         return self.result
 
 
+class NotifyingPut(PendingPut):
+    """A put that calls `stored` when it is stored, and nobody if it is not."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, stored: Callable[[], None]) -> None:
+        super().__init__()
+        self._call = stored
+
+    def finish(self) -> None:
+        if self.result.status is _PUT_OK:
+            self._call()
+
+
 class WatchedPut(PendingPut):
     """A put that calls `refused` if it is not stored."""
 

@@ -86,7 +86,7 @@ def commits_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def only_the_outcome(_: Callable[..., Any]) -> Callable[..., Any]:
     def commit(self: TransactionLog, half: Any, pending: Any) -> None:
-        self.rollback(half)
+        self.rollback(half, pending)
 
     return commit
 

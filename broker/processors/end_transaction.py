@@ -27,13 +27,17 @@ from triomq.store.results import PutStatus
 log = structlog.get_logger("triomq.broker.end_transaction")
 
 
-class CommitAnswer(PendingPut):
-    """The pending response to one commit; sent when the real message is as durable as it requests."""
+class EndAnswer(PendingPut):
+    """The pending response to one commit or rollback; sent when the real message is as durable as it requests, or the
+    end of the transaction as durable as a message."""
 
-    __slots__ = ("_connection", "_processor", "_request")
+    __slots__ = ("_connection", "_processor", "_request", "remark")
 
-    def __init__(self, processor: EndTransactionProcessor, connection: Connection, request: RemotingCommand) -> None:
+    def __init__(
+        self, processor: EndTransactionProcessor, connection: Connection, request: RemotingCommand, remark: str | None
+    ) -> None:
         super().__init__()
+        self.remark = remark
         self._processor = processor
         self._connection = connection
         self._request = request
@@ -70,13 +74,12 @@ class EndTransactionProcessor:
         half = self._half(header)
         if self._check_topic is not None:
             self._check_topic(connection, request, half.topic, PUB)
-        if wanted == sys_flag.TRANSACTION_ROLLBACK:
-            self._transactions.rollback(half)
-            return new_response(request, ResponseCode.SUCCESS, NOT_SET)
-        answer = CommitAnswer(self, connection, request)
+        is_rollback = wanted == sys_flag.TRANSACTION_ROLLBACK
+        end = self._transactions.rollback if is_rollback else self._transactions.commit
+        answer = EndAnswer(self, connection, request, NOT_SET if is_rollback else None)
         self._pool.entered(answer)
         try:
-            self._transactions.commit(half, answer)
+            end(half, answer)
         except RecordError as error:
             self._pool.left(answer)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
@@ -109,12 +112,12 @@ class EndTransactionProcessor:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         return half
 
-    def answer(self, connection: Connection, request: RemotingCommand, token: CommitAnswer) -> None:
-        """Send the response to a commit whose put is complete (called by CommitAnswer)."""
+    def answer(self, connection: Connection, request: RemotingCommand, token: EndAnswer) -> None:
+        """Send the response to an end whose put is complete (called by EndAnswer)."""
         since = self._pool.left(token)
         status = token.result.status
         if status in STORED:
-            response = new_response(request)
+            response = new_response(request, ResponseCode.SUCCESS, token.remark)
         else:
             code = COMMIT_CODES.get(status, ResponseCode.SYSTEM_ERROR)
             limit = self._configuration.store.max_message_size_bytes

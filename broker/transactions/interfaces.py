@@ -21,15 +21,16 @@ class TransactionStore(CheckReads, Protocol):
         """End the transaction by storing its message; `pending` finishes when that message is as durable as it
         requests. If it is committed already, wait for the message that is stored. Raises TransactionEnded."""
 
-    def rollback(self, half: HalfMessage) -> bool:
-        """End the transaction without a message. Return False if that could not be stored. Raises TransactionEnded if
-        it is committed."""
+    def rollback(self, half: HalfMessage, pending: PendingPut) -> None:
+        """End the transaction without a message; `pending` finishes when that is as durable as a message. Raises
+        TransactionEnded if it is committed."""
 
     def is_settled(self, half: HalfMessage) -> bool:
         """Return True if this half message is known to need no further check."""
 
-    def put_back(self, half: HalfMessage) -> bool:
-        """Store a copy behind the other half messages and give `half` the copy's offsets. Return False on failure."""
+    def put_back(self, half: HalfMessage, pending: PendingPut) -> bool:
+        """Store a copy behind the other half messages and give `half` the copy's offsets; `pending` finishes when the
+        copy is durable: no answer may name its offsets before. Return False on failure, which finishes nothing."""
 
     def give_up(self, half: HalfMessage) -> bool:
         """Move it to the topic of messages whose transactions never ended. Return False on failure."""

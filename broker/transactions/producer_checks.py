@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.pending_put import NotifyingPut, PendingPut
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transactions.check import CheckRules, CheckRun, HalfMessage, Kind
 from triomq.broker.transactions.interfaces import CheckListener, TransactionStore
@@ -169,14 +171,15 @@ class TransactionChecks:
     def _carry_out(self, kind: Kind, half: HalfMessage) -> bool:
         if kind is Kind.DISCARD:
             return self._listener.discard(half)
-        if not self._transactions.put_back(half):
-            return False
-        if kind is Kind.CHECK:
-            try:
-                self._listener.check(half)
-            except Exception:  # it is put back, so the next run asks again; this one continues with the others
-                log.exception("half message not checked", queue_offset=half.queue_offset)
-        return True
+        # The producer's answer names the copy: in a group it would be refused before a quorum has that.
+        pending = NotifyingPut(partial(self._ask, half)) if kind is Kind.CHECK else PendingPut()
+        return self._transactions.put_back(half, pending)
+
+    def _ask(self, half: HalfMessage) -> None:
+        try:
+            self._listener.check(half)
+        except Exception:  # it is put back, so the next run asks again; this one continues with the others
+            log.exception("half message not checked", queue_offset=half.queue_offset)
 
 
 def _check_body(half: HalfMessage) -> bytes:

@@ -30,7 +30,7 @@ import structlog
 import trio
 
 from triomq.broker.errors import TransactionEnded
-from triomq.broker.message_writer import MessageWriter, PendingPut, WatchedPut
+from triomq.broker.message_writer import MessageWriter, NotifyingPut, PendingPut, WatchedPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import STORED, UNSTORABLE
 from triomq.broker.record_border import is_border
@@ -150,17 +150,22 @@ class TransactionLog:
         elif pending.result.status in UNSTORABLE and state == OPEN:
             self._set_aside(half, message, pending.result.reason)
 
-    def rollback(self, half: HalfMessage) -> bool:
+    def rollback(self, half: HalfMessage, pending: PendingPut) -> None:
         states = self._states_of(half.queue_id)
         state = states.state(half.queue_offset)
-        if state in _ROLLED_BACK:
-            return True
-        if state not in _UNDECIDED:
-            raise TransactionEnded(_WHY_NOT[state])
-        return self._end(half, ROLLED_BACK, states)
+        if state not in _ROLLED_BACK:
+            if state not in _UNDECIDED:
+                raise TransactionEnded(_WHY_NOT[state])
+            stored = self._end(half, ROLLED_BACK, states)
+            if not stored.is_ok:
+                pending.result = stored
+                pending.is_finished = True
+                pending.finish()
+                return
+        self._writer.when_durable(False, pending)
 
-    def _end(self, half: HalfMessage, state: int, states: HalfStates) -> bool:
-        """Store the op message that ends the transaction of `half`. Return False if the store refuses it."""
+    def _end(self, half: HalfMessage, state: int, states: HalfStates) -> PutResult:
+        """Store the op message that ends the transaction of `half`. Return its place, or why the store refuses it."""
         queue_id = half.queue_id
         last = states.last_copy(half.queue_offset)
         before = states.state(last)
@@ -171,11 +176,10 @@ class TransactionLog:
 
         pending = WatchedPut(refused)
         self._put_op(queue_id, last, state, pending)
-        if pending.result.status is not PutStatus.PUT_OK:
-            return False
-        states.note_end(last, state)
-        self._noted(queue_id, pending.result)
-        return True
+        if pending.result.is_ok:
+            states.note_end(last, state)
+            self._noted(queue_id, pending.result)
+        return pending.result
 
     def _set_aside(self, half: HalfMessage, message: MessageToStore, reason: str) -> bool:
         """Store a dead letter for a half message, since the store will never take `message` in its place. No check
@@ -201,7 +205,10 @@ class TransactionLog:
     # -- how transactions ended --------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read how transactions ended, and complete what the last run did not, or the former leader of a group."""
+        """Read how transactions ended, and complete what the last run did not, or the former leader of a group. A
+        leader that was deposed meanwhile forgets what it knew: the ends and copies that it wrote last may be lost."""
+        self._states.clear()
+        self._next_ops.clear()
         last = self._store.reading.last_record()  # now: in a group, clients send behind it while the rest is read
         topic = self._topics.get(TRANS_HALF_TOPIC)
         for queue_id in range(topic.read_queue_nums if topic is not None else 1):
@@ -301,26 +308,26 @@ class TransactionLog:
 
     # -- checking ----------------------------------------------------------------------------------------------------
 
-    def put_back(self, half: HalfMessage) -> bool:
+    def put_back(self, half: HalfMessage, pending: PendingPut) -> bool:
         queue_id, old = half.queue_id, half.queue_offset
         states = self._states_of(queue_id)
-        pending = PendingPut()
+        put = PendingPut()
         copy = copy_of(half, TRANS_HALF_TOPIC, queue_id, store_host=self._store_host, replaces=True)
-        self._writer.put(copy, {}, False, pending)
-        result = pending.result
+        self._writer.put(copy, {}, False, put)
+        result = put.result
         if result.is_ok:
             self._put_op(queue_id, old, result.queue_offset, PendingPut())
         is_aside = result.status in UNSTORABLE and self._set_aside(half, copy, result.reason)
         self._store.commit()
-        if is_aside:
-            return True
-        if result.status is not PutStatus.PUT_OK:
-            log.warning("half message not put back", status=result.status.name, queue_offset=old)
-            return False
-        states.note_copy(old, result.queue_offset)
-        half.queue_offset = result.queue_offset
-        half.physical_offset = result.physical_offset
-        half.store_host = self._store_host
+        if not is_aside:
+            if not result.is_ok:
+                log.warning("half message not put back", status=result.status.name, queue_offset=old)
+                return False
+            states.note_copy(old, result.queue_offset)
+            half.queue_offset = result.queue_offset
+            half.physical_offset = result.physical_offset
+            half.store_host = self._store_host
+        self._writer.when_durable(False, pending)
         return True
 
     def give_up(self, half: HalfMessage) -> bool:
@@ -396,6 +403,10 @@ class TransactionLog:
         return queue_offset if queue_offset != NO_OFFSET else self._store.reading.min_offset(topic, queue_id)
 
     def keep_offsets(self, queue_id: int, half_offset: int, op_offset: int) -> None:
-        for topic, queue_offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
-            if queue_offset != self._consumed(topic, queue_id):
-                self._offsets.commit(TRANS_CONSUMER_GROUP, topic, queue_id, queue_offset)
+        def stored() -> None:
+            for topic, queue_offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
+                if queue_offset != self._consumed(topic, queue_id):
+                    self._offsets.commit(TRANS_CONSUMER_GROUP, topic, queue_id, queue_offset)
+
+        # They pass half messages whose copies a deposed leader may lose.
+        self._writer.when_durable(False, NotifyingPut(stored))

@@ -515,7 +515,7 @@ async def test_copy_and_op_leave_in_one_commit_the_op_last(
         monkeypatch.setattr(lab.store.files, "pwrite", noted)
         half = transactions.log.read_half(0, 0).message
         assert half is not None
-        assert transactions.log.put_back(half)
+        assert transactions.log.put_back(half, PendingPut())
         copy, op = lab.messages(TRANS_HALF_TOPIC)[1], lab.messages(TRANS_OP_HALF_TOPIC)[0]
         assert writes[0] == copy.store_size_bytes + op.store_size_bytes
         assert op.physical_offset == copy.physical_offset + copy.store_size_bytes

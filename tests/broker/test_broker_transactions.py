@@ -15,7 +15,7 @@ from golden_data import copy_golden_store, golden_frames
 from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
-from triomq.broker.message_writer import AwaitedPut
+from triomq.broker.message_writer import AwaitedPut, PendingPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import ResumeCheckProcessor
 from triomq.broker.put_responses import UNSTORABLE
@@ -501,7 +501,7 @@ async def test_a_copy_that_was_put_back_can_be_read_at_once(
         half = transactions.log.read_half(0, 0).message
         assert half is not None
         transactions.lab.is_committing = False  # no turn ends here
-        assert transactions.log.put_back(half)
+        assert transactions.log.put_back(half, PendingPut())
         assert half.queue_offset == 1
         copy = transactions.log.read_half(0, 1).message
         assert copy is not None
