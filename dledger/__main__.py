@@ -33,6 +33,7 @@ from triomq.dledger.convert.conversion import to_ledger, to_plain
 from triomq.dledger.member import watching
 from triomq.dledger.member.alone import Options, serve
 from triomq.dledger.member.client import GroupClient, GroupFailed
+from triomq.dledger.member.hosts import PeerAddresses
 from triomq.dledger.member.peers import PeersRefused, items_in, parse_peers
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import DEFAULT, FAST
@@ -69,7 +70,11 @@ def _run_member(given: argparse.Namespace, members: dict[str, str]) -> int:
     configure_logs(read_environment(os.environ), (LogFileRule("", "dledger.log", 1, 1),), to_files=False)
     timing = FAST if given.fast_election else DEFAULT
     setup = Setup(given.group, given.self, members, given.flush == "SYNC_FLUSH", timing=timing)
-    options = Options(setup, given.store, given.file_bytes)
+    try:
+        addresses = PeerAddresses(given.allow)
+    except ValueError as error:
+        return _complain(f"--allow: {error}", ExitCode.REFUSED)
+    options = Options(setup, given.store, given.file_bytes, addresses)
     return run(PROGRAM, partial(serve, options), stop_deadline_seconds=STOP_DEADLINE_SECONDS)
 
 
@@ -180,6 +185,9 @@ def _parser() -> argparse.ArgumentParser:
     member.add_argument("--flush", choices=("ASYNC_FLUSH", "SYNC_FLUSH"), default="ASYNC_FLUSH", help="flushDiskType")
     member.add_argument("--fast-election", action="store_true", help="dLegerFastElection, at all members or at none")
     member.add_argument("--file-bytes", type=int, default=1 << 30, metavar="N", help="mappedFileSizeCommitLog")
+    member.add_argument(
+        "--allow", default="", metavar="IP,...", help="dLegerPeerAddresses: who else may connect; * = all"
+    )
     append = commands.add_parser("append", help="append texts to members without a broker, and print their indexes")
     append.add_argument("texts", nargs="+", metavar="TEXT")
     get = commands.add_parser("get", help="print entries: index, term, body")

@@ -13,7 +13,7 @@ from triomq.monitoring.histogram import REQUESTS, Histogram
 from triomq.protocol.codes import V4_9_7, version_name
 from triomq.protocol.speedups import running_build
 from triomq.remoting.memory import MemoryBudget
-from triomq.remoting.server import RemotingServer
+from triomq.remoting.server import LIMITS, RemotingServer
 from triomq.remoting.turn import Turn
 
 
@@ -45,7 +45,7 @@ def server_families(server: RemotingServer, ports: Mapping[int, str]) -> Iterato
     yield counter(
         "triomq_connections_refused_total",
         "Connections that were closed at once because of a limit.",
-        [(labels(limit=limit), server.refused_connections[limit]) for limit in ("address", "all", "descriptors")],
+        [(labels(limit=limit), server.refused_connections[limit]) for limit in LIMITS],
     )
 
 

@@ -47,6 +47,14 @@ ROOM_AT_ONCE = 64
 """The most silent connections that one sweep closes when accepting rests for want of descriptors."""
 TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforcing"
 
+MayConnect = Callable[[HostPort, HostPort], bool]
+"""Returns whether a connection with these ends, remote and local, is served. Called when it is accepted; must neither
+await nor raise."""
+LIMITS = "address", "all", "descriptors"
+"""The limits in `refused_connections`."""
+STRANGER = "stranger"
+"""The reason in `refused_connections` for those that `may_connect` refused."""
+
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
 """Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
 awaited, so that the first one can be created on demand (certificates.ServerCertificates.context)."""
@@ -96,12 +104,15 @@ class RemotingServer:
         tls_context: TlsContext | None = None,
         serialize_type: int = 0,
         memory: MemoryBudget | None = None,
+        may_connect: MayConnect | None = None,
     ) -> None:
-        """`memory` is the budget of the process (memory.budget_of); None: one of its own."""
+        """`memory` is the budget of the process (memory.budget_of); None: one of its own. `may_connect` None: everybody
+        is served."""
         self._settings = settings
         self._serialize_type = serialize_type
         self._turn = turn
         self._events: ConnectionEvents = events or NoEvents()
+        self._may_connect = may_connect
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._tls_outgoing = ssl.MemoryBIO()  # of all connections: see tls_transport
@@ -166,7 +177,7 @@ class RemotingServer:
     ) -> None:
         """Serve one connection over a stream (tests use memory streams); `serve` must be running."""
         first = Undecided()
-        place = self._admission.enter(remote.ip, first, first.last_active)
+        place = self._admit(remote, local, first)
         if place is None:
             await trio.aclose_forcefully(stream)
             return
@@ -192,6 +203,13 @@ class RemotingServer:
         with trio.move_on_after(deadline_seconds):
             for connection in list(self._connections):
                 await connection.wait_drained(0)
+
+    def _admit(self, remote: HostPort, local: HostPort, first: Undecided, descriptor: int = -1) -> Place | None:
+        """Return a place for a new connection, or None if it must be closed."""
+        if self._may_connect is not None and not self._may_connect(remote, local):
+            self._admission.refused[STRANGER] += 1
+            return None
+        return self._admission.enter(remote.ip, first, first.last_active, descriptor)
 
     def _connect(
         self, table: ProcessorTable, remote: HostPort, local: HostPort, place: Place, *, was_heard: bool = False
@@ -236,7 +254,7 @@ class RemotingServer:
         place: Place | None = None
         try:
             remote, local = network.ends(sock)
-            place = self._admission.enter(remote.ip, first, first.last_active, sock.fileno())
+            place = self._admit(remote, local, first, sock.fileno())
             if place is None:
                 sock.close()
                 return

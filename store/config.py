@@ -100,6 +100,13 @@ class StoreSettings(RocketMQStoreSettings):
         changeable=True,
         own=True,
     )
+    dleger_peer_addresses: str = setting(
+        "dLegerPeerAddresses",
+        "",
+        meaning="addresses and networks, separated by commas, that may connect to the port of dLegerPeers besides the "
+        "hosts of its members; * = everybody, as in RocketMQ",
+        own=True,
+    )
     dleger_fast_election: bool = setting(
         "dLegerFastElection",
         False,

@@ -17,6 +17,7 @@ from triomq.monitoring.exposition import Family, Sample, Samples, counter, gauge
 from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.server import LIMITS, STRANGER
 from triomq.store.config import BrokerRole
 
 _QUEUE_ENTRY_BYTES = 20
@@ -249,6 +250,11 @@ class OwnFigures:
         yield gauge("triomq_dledger_term", "The member's term.", one(member.term))
         yield gauge("triomq_dledger_begin_index", "The first entry of its ledger.", one(made.ledger.begin_index))
         yield gauge("triomq_dledger_end_index", "The last entry of its ledger.", one(made.ledger.end_index))
+        yield counter(
+            "triomq_dledger_refused_connections_total",
+            "Connections to the port of dLegerPeers that were closed at once: those of strangers, or above a limit.",
+            [(labels(reason=why), member.refused_connections[why]) for why in (STRANGER, *LIMITS)],
+        )
         yield gauge("triomq_dledger_committed_index", "The last entry that is committed.", one(member.committed))
 
     def _delays(self) -> Iterator[Family]:

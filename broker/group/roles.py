@@ -120,7 +120,7 @@ class GroupRoles:
             )
             made.log.propose = member.propose
             made.log.on_synced = member.synced
-            await nursery.start(member.run, self._parts.group.port, bind_address)
+            await nursery.start(member.run, self._parts.group.member_port(bind_address))
             nursery.start_soon(self._keep_role, member)
             task_status.started()
 

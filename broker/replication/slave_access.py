@@ -28,6 +28,8 @@ from triomq.protocol.bodies.route import ClusterInfo
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import BodyError
+from triomq.protocol.networks import Network, is_listed, is_loopback
+from triomq.protocol.networks import parse_networks as networks_in
 from triomq.protocol.settings import SettingError
 from triomq.remoting.errors import RemotingError
 
@@ -40,7 +42,6 @@ AGAIN_SECONDS: Final = 10.0
 """The time between two questions while a peer is not known."""
 MAX_HOSTS: Final = 256
 
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Ask: TypeAlias = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
 
 
@@ -150,21 +151,11 @@ async def _resolve(name: str) -> list[str]:
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """Parse haSlaveAddresses: addresses and networks (10.0.0.0/24), separated by commas. Raises SettingError."""
+    """Parse haSlaveAddresses. Raises SettingError."""
     try:
-        return tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())
+        return networks_in(text)
     except ValueError as error:
-        reason = f"{error}; give addresses or networks like 10.0.0.0/24, separated by commas"
-        raise SettingError("broker configuration", "haSlaveAddresses", reason) from None
-
-
-def is_listed(ip: str, networks: tuple[Network, ...]) -> bool:
-    """Return whether one of the networks has this address."""
-    try:
-        address = ipaddress.ip_address(ip)
-    except ValueError:
-        return False
-    return any(address in network for network in networks)
+        raise SettingError("broker configuration", "haSlaveAddresses", str(error)) from None
 
 
 def is_on_host(ip: str, local_ip: str, hosts: frozenset[str], own_ip: str) -> bool:
@@ -172,13 +163,6 @@ def is_on_host(ip: str, local_ip: str, hosts: frozenset[str], own_ip: str) -> bo
     machine is among the hosts if they have a loopback address, `own_ip`, or the address that the peer connected to."""
     if ip in hosts:
         return True
-    if ip != local_ip and not _is_loopback(ip):
+    if ip != local_ip and not is_loopback(ip):
         return False
-    return own_ip in hosts or local_ip in hosts or any(_is_loopback(host) for host in hosts)
-
-
-def _is_loopback(ip: str) -> bool:
-    try:
-        return ipaddress.ip_address(ip).is_loopback
-    except ValueError:
-        return False
+    return own_ip in hosts or local_ip in hosts or any(is_loopback(host) for host in hosts)

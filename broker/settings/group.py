@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from triomq.dledger.member.hosts import PeerAddresses
 from triomq.dledger.member.peers import PeersRefused, items_in, parse_peers, port_of
+from triomq.dledger.member.port import MemberPort
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.protocol.settings import SettingError
@@ -14,11 +16,15 @@ from triomq.store.config import FlushDiskType, StoreSettings
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """`number` is that of dLegerSelfId: as a slave the broker has the id `number` + 1. `port` is that of its own item
-    in dLegerPeers."""
+    in dLegerPeers; `addresses` may connect there besides the members' hosts."""
 
     setup: Setup
     number: int
     port: int
+    addresses: PeerAddresses
+
+    def member_port(self, bind_address: str) -> MemberPort:
+        return MemberPort(self.port, bind_address, self.addresses)
 
     @classmethod
     def of(cls, store: StoreSettings) -> GroupSettings:
@@ -36,8 +42,12 @@ class GroupSettings:
         for each in preferred:
             if each not in members:
                 raise SettingError("configuration", "preferredLeaderId", f"{each} is not in dLegerPeers")
+        try:
+            addresses = PeerAddresses(store.dleger_peer_addresses)
+        except ValueError as error:
+            raise SettingError("configuration", "dLegerPeerAddresses", str(error)) from None
         is_sync = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         timing = FAST if store.dleger_fast_election else DEFAULT
         setup = Setup(group, store.dleger_self_id, members, is_sync, preferred, timing)
         number = int(store.dleger_self_id[1:])
-        return cls(setup, number, port_of(members[store.dleger_self_id]))
+        return cls(setup, number, port_of(members[store.dleger_self_id]), addresses)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
@@ -12,7 +12,9 @@ from triomq.dledger.ledger.data_directories import member_directory
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.group_member import Disk, GroupMember
+from triomq.dledger.member.hosts import PeerAddresses
 from triomq.dledger.member.peers import port_of
+from triomq.dledger.member.port import MemberPort
 from triomq.dledger.rules.actions import Role
 from triomq.dledger.rules.core import Setup
 from triomq.protocol.address import HostPort
@@ -29,6 +31,7 @@ class Options:
     setup: Setup
     store: str
     data_file_bytes: int = 1024 * 1024 * 1024
+    addresses: PeerAddresses = field(default_factory=PeerAddresses)
 
 
 class Alone:
@@ -77,7 +80,7 @@ async def serve(options: Options, *, task_status: trio.TaskStatus[str] = trio.TA
         ledger = Ledger(files, directory, options.data_file_bytes, is_whole=lambda entry: True)
         try:
             ledger.open()
-            await _live(options.setup, Disk(ledger, TermFiles(files, directory)), task_status)
+            await _live(options, Disk(ledger, TermFiles(files, directory)), task_status)
         except StoreError as error:
             raise StartError(str(error)) from error
         finally:
@@ -86,14 +89,15 @@ async def serve(options: Options, *, task_status: trio.TaskStatus[str] = trio.TA
         files.close(lock)
 
 
-async def _live(setup: Setup, disk: Disk, task_status: trio.TaskStatus[str]) -> None:
+async def _live(options: Options, disk: Disk, task_status: trio.TaskStatus[str]) -> None:
+    setup = options.setup
     owner = Alone(disk.ledger)
     async with trio.open_nursery() as watching:
         watching.start_soon(_tell_cancelled, owner.is_asked_to_end)
         with trio.CancelScope(shield=True):  # it hands over before its connections close
             async with open_client() as client, trio.open_nursery() as nursery:
-                member = owner.member = GroupMember(setup, disk, Turn(), client, owner, takes_appends=True)
-                await _start(member, setup, nursery)
+                member = owner.member = GroupMember(setup, disk, Turn(), client, owner, serves_clients=True)
+                await _start(member, setup, options.addresses, nursery)
                 task_status.started(f"The member {setup.self_id} of {setup.group} serves {_address(setup)}")
                 await owner.is_asked_to_end.wait()
                 await member.hand_over()
@@ -103,9 +107,9 @@ async def _live(setup: Setup, disk: Disk, task_status: trio.TaskStatus[str]) -> 
         raise owner.error
 
 
-async def _start(member: GroupMember, setup: Setup, nursery: trio.Nursery) -> None:
+async def _start(member: GroupMember, setup: Setup, addresses: PeerAddresses, nursery: trio.Nursery) -> None:
     try:
-        await nursery.start(member.run, port_of(_address(setup)))
+        await nursery.start(member.run, MemberPort(port_of(_address(setup)), addresses=addresses))
     except OSError as error:
         raise listen_error("", port_of(_address(setup)), error, key="--peers") from error
 

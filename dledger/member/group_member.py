@@ -1,7 +1,7 @@
 """One member of a group: binds the rules to the ledger on disk, to the network, and to time.
 
     member = GroupMember(setup, Disk(ledger, term_files), turn, client, owner)
-    await nursery.start(partial(member.run, port))
+    await nursery.start(member.run, MemberPort(number))
 
 Requests, answers and appends go to the rules as they come. The end of the event loop's turn (`Turn.before_flush`) ends
 theirs: all that a turn appended is one push to each follower, and answers leave with the turn's output. So construct a
@@ -19,7 +19,7 @@ why, once. What its disk has is right, so a restart continues.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -31,6 +31,8 @@ import trio
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.calls import Calls
+from triomq.dledger.member.hosts import MemberHosts
+from triomq.dledger.member.port import MemberPort
 from triomq.dledger.member.requests import Requests, Ticket
 from triomq.dledger.member.syncing import Syncing
 from triomq.dledger.rules.actions import (
@@ -110,9 +112,9 @@ class GroupMember:
         owner: Owner,
         *,
         draw: Callable[[int, int], int] = random.randint,
-        takes_appends: bool = False,
+        serves_clients: bool = False,
     ) -> None:
-        """`takes_appends`: whether clients may append over the wire."""
+        """`serves_clients`: whether entries may be appended and read over the wire."""
         self._disk = disk
         self._turn = turn
         self._owner = owner
@@ -123,7 +125,7 @@ class GroupMember:
         self._rules = Member(setup, ledger, draw, stored, ledger.noted_committed, _now_ms())
         self._calls = Calls(client, setup.group, setup.self_id, setup.members, self._answered)
         self._requests = Requests(
-            ledger, self._requested, self._refusal, lambda: self._rules.leader, takes_appends=takes_appends
+            ledger, self._requested, self._refusal, lambda: self._rules.leader, serves_clients=serves_clients
         )
         self._syncing = Syncing(
             ledger,
@@ -134,6 +136,9 @@ class GroupMember:
             failed=self._fail,
             committed=lambda: self._rules.committed,
         )
+        self._members = tuple(setup.members.values())
+        self.refused_connections = Counter[str]()
+        """Why connections were closed when they were accepted -> how many."""
         self._nursery: trio.Nursery | None = None
         self._rest: deque[Action] = deque()
         self._is_storing = False
@@ -210,22 +215,23 @@ class GroupMember:
                     await self._role_has_changed.wait()
         return not self.is_leader and self.leader is not None
 
-    async def run(
-        self, port: int, bind_address: str = "", *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Serve on a port (0: any free one) until cancelled; `task_status` gets the port. The end of a stop writes the
-        checkpoint. After `Owner.failed` it does nothing until it is cancelled. Raises OSError if the port is taken."""
-        settings = replace(ServerSettings(), bind_address=bind_address, max_frame_bytes=MAX_FRAME_BYTES)
-        server = RemotingServer(settings, self._turn, events=self)
-        port = server.bind(port, self._requests.table)
+    async def run(self, port: MemberPort, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve on a port until cancelled; `task_status` gets its number. The end of a stop writes the checkpoint.
+        After `Owner.failed` it does nothing until it is cancelled. Raises OSError if the port is taken."""
+        hosts = MemberHosts(self._members, port.addresses)
+        settings = replace(ServerSettings(), bind_address=port.bind_address, max_frame_bytes=MAX_FRAME_BYTES)
+        server = RemotingServer(settings, self._turn, events=self, may_connect=hosts.may_connect)
+        number = server.bind(port.number, self._requests.table)
+        self.refused_connections = server.refused_connections
         try:
             async with trio.open_nursery() as nursery:
+                await nursery.start(hosts.run)
                 await nursery.start(server.serve)
                 self._nursery = nursery
                 nursery.start_soon(self._keep_time)
                 nursery.start_soon(self._syncing.run)
                 self._happened()
-                task_status.started(port)
+                task_status.started(number)
         finally:
             self._nursery = None
             if self._failure is None:

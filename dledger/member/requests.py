@@ -14,7 +14,7 @@ from typing import Final
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.rules.log import LogRefused
 from triomq.dledger.wire import bodies, codes
-from triomq.dledger.wire.bodies import REQUESTS, AppendRequest, Entry, PushRequest, Request, Response
+from triomq.dledger.wire.bodies import REQUESTS, AppendRequest, Entry, GetRequest, PushRequest, Request, Response
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
@@ -52,8 +52,9 @@ class Ticket:
 
 class Requests:
     """Fills the table of the member's port. `take(ticket, request)` gives a request to the rules, `refusal()` says why
-    none can be taken at present, `leader()` names the leader. Without `takes_appends` APPEND is refused: a broker
-    appends in process only, and an entry without a queue offset would be in its way."""
+    none can be taken at present, `leader()` names the leader. Without `serves_clients` APPEND and GET are refused: a
+    broker appends in process only, an entry without a queue offset would be in its way, and its messages are read at
+    its own port, where accounts count."""
 
     def __init__(
         self,
@@ -62,13 +63,13 @@ class Requests:
         refusal: Callable[[], str | None],
         leader: Callable[[], str | None],
         *,
-        takes_appends: bool,
+        serves_clients: bool,
     ) -> None:
         self._ledger = ledger
         self._take = take
         self._refusal = refusal
         self._leader = leader
-        self._takes_appends = takes_appends
+        self._serves_clients = serves_clients
         self.table = ProcessorTable()
         for code, kind in REQUESTS.items():
             self.table.register(code, partial(self._process, kind))
@@ -80,8 +81,8 @@ class Requests:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, remark)
         request: Request = kind.decode_request(frame.body)
         _check(request)
-        if isinstance(request, AppendRequest):
-            code = self._append_fault(request)
+        if isinstance(request, AppendRequest | GetRequest):
+            code = self._fault(request)
             if code is not None:
                 refusal = bodies.refusal(request, code, self._leader())
                 return new_response(frame, codes.SUCCESS, body=refusal.encode())
@@ -92,10 +93,12 @@ class Requests:
         self._take(ticket, request)
         return None
 
-    def _append_fault(self, request: AppendRequest) -> int | None:
-        """Return why an APPEND cannot be taken by any leader, or None."""
-        if not self._takes_appends:
+    def _fault(self, request: AppendRequest | GetRequest) -> int | None:
+        """Return why a request of a client cannot be served by any leader, or None."""
+        if not self._serves_clients:
             return codes.UNSUPPORTED
+        if isinstance(request, GetRequest):
+            return None
         if not request.body:
             return codes.REQUEST_WITH_EMPTY_BODYS
         try:

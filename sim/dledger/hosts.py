@@ -7,7 +7,7 @@ The simulation of whole members (`whole.py`) uses it, and so do the tests of a m
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +25,8 @@ from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.member.alone import Alone
 from triomq.dledger.member.group_member import Disk as MemberDisk
 from triomq.dledger.member.group_member import GroupMember
+from triomq.dledger.member.hosts import PeerAddresses
+from triomq.dledger.member.port import MemberPort
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import DEFAULT, Timing
 from triomq.dledger.wire.bodies import Entry
@@ -43,7 +45,8 @@ class Options:
     group: str = "sim"
     size: int = 3
     is_sync_flush: bool = False
-    takes_appends: bool = True
+    serves_clients: bool = True
+    addresses: PeerAddresses = field(default_factory=lambda: PeerAddresses("*"))
     preferred: tuple[str, ...] = ()
     timing: Timing = DEFAULT
     file_bytes: int = 64 * 1024
@@ -120,10 +123,10 @@ class MemberNode(DiskNode):
                     client,
                     owner,
                     draw=group.choose.randint,
-                    takes_appends=group.options.takes_appends,
+                    serves_clients=group.options.serves_clients,
                 )
                 self.is_serving = True
-                await self.member.run(PORT, task_status=task_status)
+                await self.member.run(MemberPort(PORT, addresses=group.options.addresses), task_status=task_status)
         finally:
             self.is_serving = False
             self.ledger.close()

@@ -174,7 +174,7 @@ class Whole(Group):
         options = Options(
             size=choose.choice((1, 3, 3, 3, 3, 5)),
             is_sync_flush=choose.random() < 0.7,
-            takes_appends=False,
+            serves_clients=False,
             preferred=("n0", "n1")[: choose.choice((0, 0, 0, 1, 2))],
             timing=FAST if seed % 4 == 3 else DEFAULT,
             file_bytes=choose.choice((4096, 16 * 1024, 64 * 1024)),

@@ -321,6 +321,7 @@ IDENTITY_AND_SECURITY = {
     "haSlaveAddresses",
     "haCountUnregistered",
     "haServeUnregistered",
+    "dLegerPeerAddresses",
 }
 LAYOUT_AND_PARTS = {
     "storePathRootDir",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import trio
 
@@ -40,7 +41,7 @@ class Owner(Alone):
 class MemberLab(Group):
     """Three members and a stranger's host."""
 
-    def __init__(self, clock: VirtualClock, nursery: trio.Nursery, directory: Path, options: dict[str, bool]) -> None:
+    def __init__(self, clock: VirtualClock, nursery: trio.Nursery, directory: Path, options: dict[str, Any]) -> None:
         super().__init__(clock, nursery, directory, Random(1), Options(GROUP, **options))
 
     def owner_of(self, node: MemberNode) -> Owner:
@@ -83,7 +84,7 @@ def reports_of(node: MemberNode) -> Owner:
 Scenario = Callable[[MemberLab, RemotingClient], Awaitable[None]]
 
 
-def run_lab(directory: Path, scenario: Scenario, **options: bool) -> None:
+def run_lab(directory: Path, scenario: Scenario, **options: Any) -> None:
     """Run a scenario with a client on the stranger's host."""
 
     async def main(clock: VirtualClock) -> None:

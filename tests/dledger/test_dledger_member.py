@@ -317,7 +317,7 @@ def test_a_leader_without_followers_does_not_wait_for_one_to_hand_over_to(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("takes_appends", "body", "code"),
+    ("serves_clients", "body", "code"),
     [
         (False, b"one", codes.UNSUPPORTED),
         (True, b"", codes.REQUEST_WITH_EMPTY_BODYS),
@@ -325,7 +325,7 @@ def test_a_leader_without_followers_does_not_wait_for_one_to_hand_over_to(tmp_pa
     ],
 )
 def test_an_append_that_cannot_be_is_refused_and_the_leader_stays(
-    tmp_path: Path, takes_appends: bool, body: bytes, code: int
+    tmp_path: Path, serves_clients: bool, body: bytes, code: int
 ) -> None:
     async def scenario(lab: MemberLab, client: RemotingClient) -> None:
         first = await lab.start()
@@ -335,7 +335,7 @@ def test_an_append_that_cannot_be_is_refused_and_the_leader_stays(
         assert first.member.role is Role.LEADER
         assert first.ledger.end_index == -1
 
-    run_lab(tmp_path, scenario, takes_appends=takes_appends)
+    run_lab(tmp_path, scenario, serves_clients=serves_clients)
 
 
 def test_entries_of_one_proposal_are_settled_together(tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.log_server import LogServer
-from triomq.broker.replication.slave_access import PAUSE_SECONDS, SlaveAccess, is_listed, is_on_host, parse_networks
+from triomq.broker.replication.slave_access import PAUSE_SECONDS, SlaveAccess, is_on_host, parse_networks
 from triomq.protocol.bodies.route import BrokerData, ClusterInfo
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.networks import is_listed
 from triomq.protocol.settings import SettingError
 from triomq.remoting.errors import RemotingTimeout
 from triomq.store.config import BrokerRole
