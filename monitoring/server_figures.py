@@ -12,8 +12,9 @@ from triomq.monitoring.exposition import Family, counter, gauge, histogram, labe
 from triomq.monitoring.histogram import REQUESTS, Histogram
 from triomq.protocol.codes import V4_9_7, version_name
 from triomq.protocol.speedups import running_build
+from triomq.remoting.admission import LIMITS
 from triomq.remoting.memory import MemoryBudget
-from triomq.remoting.server import LIMITS, RemotingServer
+from triomq.remoting.server import RemotingServer
 from triomq.remoting.turn import Turn
 
 

@@ -21,12 +21,17 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from triomq.protocol.address import HostPort
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.log import get_logger
 
 log = get_logger("triomq.remoting.admission")
 
 FEWEST_CONNECTIONS: Final = 8
+LIMITS: Final = "address", "all", "descriptors"
+"""Reasons in `Admission.refused`."""
+STRANGER: Final = "stranger"
+"""The reason for those that a guard did not let in."""
 MAKES_ROOM: Final = "it was silent and another needs its place"
 _NETWORK_BITS: Final = 64
 """The smallest network that an IPv6 host gets; it may use any address of it."""
@@ -41,6 +46,19 @@ class Holder(Protocol):
     """Time of the last byte in either direction, or when it was accepted."""
 
     def close(self, reason: str) -> None: ...
+
+
+class Guard(Protocol):
+    """What the owner of a port decides about its connections. Must neither await nor raise."""
+
+    first_frame_seconds: float
+    """A connection without a whole frame is closed after this time."""
+
+    def may_connect(self, remote: HostPort, local: HostPort) -> bool:
+        """Return whether a connection with these ends is served; asked when it is accepted."""
+
+    def keeps_place(self, holder: Holder) -> bool:
+        """Return whether it makes room for nobody. Once it does, it always does."""
 
 
 class AdmissionLimits(Struct, frozen=True):
@@ -102,20 +120,29 @@ class Place:
 class Admission:
     """See the module's docstring."""
 
-    def __init__(self, limits: AdmissionLimits) -> None:
+    def __init__(self, limits: AdmissionLimits, guard: Guard | None = None) -> None:
+        """`guard` None: everybody is served, and keeps its place with its first whole frame."""
         self._limits = limits
+        self._guard = guard
         self._places: set[Place] = set()
         self._by_address: Counter[str] = Counter()
         # Oldest first, all of them and by address. Those that spoke since are removed later.
         self._silent: dict[Place, None] = {}
         self._silent_of: dict[str, dict[Place, None]] = {}
         self.refused: Counter[str] = Counter()
-        """Reason -> connections that got no place: address, all or descriptors."""
+        """Reason -> connections that got no place: STRANGER, or one of LIMITS."""
         self._refused: Counter[str] = Counter()  # those of them that are not logged yet
         self._refused_remote = ""
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def admits(self, remote: HostPort, local: HostPort) -> bool:
+        """Return whether a connection with these ends may ask for a place."""
+        if self._guard is None or self._guard.may_connect(remote, local):
+            return True
+        self.refused[STRANGER] += 1
+        return False
 
     def enter(self, ip: str, holder: Holder, now: float, descriptor: int = -1) -> Place | None:
         """Return a place for a new connection from `ip`, or None if it must be closed."""
@@ -146,11 +173,14 @@ class Admission:
         while silent:
             place = next(iter(silent))
             self._not_silent(place)
-            if not place.holder.has_spoken:
+            if not self._keeps(place.holder):
                 place.holder.close(reason)
                 place.leave()
                 return True
         return False
+
+    def _keeps(self, holder: Holder) -> bool:
+        return holder.has_spoken if self._guard is None else self._guard.keeps_place(holder)
 
     def _not_silent(self, place: Place) -> None:
         self._silent.pop(place, None)
@@ -170,19 +200,22 @@ class Admission:
 
     def sweep(self, now: float) -> None:
         """Close connections that were silent for too long, and log once how many were refused since the last sweep."""
-        limits = self._limits
+        limits, guard = self._limits, self._guard
+        frame_seconds = limits.idle_seconds if guard is None else guard.first_frame_seconds
         for place in list(self._silent):
             holder = place.holder
             age = now - place.since
             if age <= limits.silent_seconds:
                 break
-            if holder.has_spoken:
+            if self._keeps(holder):
                 self._not_silent(place)
+            elif holder.has_spoken:
+                continue  # it makes room if another needs its place
             elif place.is_mute:
                 holder.close(f"silent for {limits.silent_seconds:g} s")
                 place.leave()
-            elif age > limits.idle_seconds:
-                holder.close(f"no whole frame in {limits.idle_seconds:g} s")
+            elif age > frame_seconds:
+                holder.close(f"no whole frame in {frame_seconds:g} s")
                 place.leave()
         if self._refused:
             log.warning(

@@ -23,7 +23,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
 from triomq.protocol.outage import Outage
 from triomq.remoting import network
-from triomq.remoting.admission import Admission, AdmissionLimits, Place
+from triomq.remoting.admission import Admission, AdmissionLimits, Guard, Place
 from triomq.remoting.certificates import names_of
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
@@ -46,14 +46,6 @@ IDLE_SWEEPS = 10
 ROOM_AT_ONCE = 64
 """The most silent connections that one sweep closes when accepting rests for want of descriptors."""
 TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforcing"
-
-MayConnect = Callable[[HostPort, HostPort], bool]
-"""Returns whether a connection with these ends, remote and local, is served. Called when it is accepted; must neither
-await nor raise."""
-LIMITS = "address", "all", "descriptors"
-"""The limits in `refused_connections`."""
-STRANGER = "stranger"
-"""The reason in `refused_connections` for those that `may_connect` refused."""
 
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
 """Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
@@ -104,22 +96,21 @@ class RemotingServer:
         tls_context: TlsContext | None = None,
         serialize_type: int = 0,
         memory: MemoryBudget | None = None,
-        may_connect: MayConnect | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`memory` is the budget of the process (memory.budget_of); None: one of its own. `may_connect` None: everybody
-        is served."""
+        """`memory` is the budget of the process (memory.budget_of); None: one of its own. `guard` None: everybody is
+        served."""
         self._settings = settings
         self._serialize_type = serialize_type
         self._turn = turn
         self._events: ConnectionEvents = events or NoEvents()
-        self._may_connect = may_connect
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._tls_outgoing = ssl.MemoryBIO()  # of all connections: see tls_transport
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
         self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
         self._step_line = StepLine(turn.scheduler)
-        self._admission = Admission(AdmissionLimits.of(settings))
+        self._admission = Admission(AdmissionLimits.of(settings), guard)
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
         self._nursery: trio.Nursery | None = None
@@ -206,8 +197,7 @@ class RemotingServer:
 
     def _admit(self, remote: HostPort, local: HostPort, first: Undecided, descriptor: int = -1) -> Place | None:
         """Return a place for a new connection, or None if it must be closed."""
-        if self._may_connect is not None and not self._may_connect(remote, local):
-            self._admission.refused[STRANGER] += 1
+        if not self._admission.admits(remote, local):
             return None
         return self._admission.enter(remote.ip, first, first.last_active, descriptor)
 

@@ -16,8 +16,8 @@ from triomq.broker.figures.snapshot import Snapshot
 from triomq.monitoring.exposition import Family, Sample, Samples, counter, gauge, histogram, labels, one
 from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.remoting.admission import LIMITS, STRANGER
 from triomq.remoting.processor_table import ProcessorTable
-from triomq.remoting.server import LIMITS, STRANGER
 from triomq.store.config import BrokerRole
 
 _QUEUE_ENTRY_BYTES = 20

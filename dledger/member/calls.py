@@ -13,7 +13,9 @@ import structlog
 import trio
 
 from triomq.dledger.member.asking import CALL_SECONDS, NoAnswer, ask
+from triomq.dledger.member.sense import far_term
 from triomq.dledger.rules.actions import Send
+from triomq.dledger.rules.core import Setup
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import MetadataRequest, MetadataResponse, Request, Response
 from triomq.protocol.outage import Outage
@@ -24,22 +26,22 @@ log = structlog.get_logger("triomq.dledger.calls")
 
 
 class Calls:
-    """`answered(call, response)` is called once for each call that was sent, with None if there is no answer. `members`
-    maps ids to addresses."""
+    """`answered(call, response)` is called once for each call that was sent, with None if there is no answer. An
+    answer with a term beyond `furthest_term()` is none."""
 
     def __init__(
         self,
         client: RemotingClient,
-        group: str,
-        self_id: str,
-        members: dict[str, str],
+        setup: Setup,
         answered: Callable[[int, Response | None], None],
+        furthest_term: Callable[[], int],
     ) -> None:
         self._client = client
-        self._group = group
-        self._self_id = self_id
-        self._members = members
+        self._group = setup.group
+        self._self_id = setup.self_id
+        self._members = members = setup.members
         self._answered = answered
+        self._furthest_term = furthest_term
         self._lines: dict[str, deque[Send]] = {member: deque() for member in members}
         self._outages = {member: Outage() for member in members}
 
@@ -56,6 +58,9 @@ class Calls:
         """Return the answer, or None if there is none that can be read."""
         try:
             response = await ask(self._client, self._members[peer], request)
+            furthest = self._furthest_term()
+            if response.term > furthest:
+                raise NoAnswer(far_term(response.term, furthest))
         except NoAnswer as error:
             if self._outages[peer].failed(trio.current_time()):
                 log.warning("member not reached", member=peer, address=self._members[peer], error=str(error))

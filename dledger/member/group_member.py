@@ -30,8 +30,9 @@ import trio
 
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.term_files import TermFiles
+from triomq.dledger.member import sense
 from triomq.dledger.member.calls import Calls
-from triomq.dledger.member.hosts import MemberHosts
+from triomq.dledger.member.guard import SILENT_SECONDS, PortGuard
 from triomq.dledger.member.port import MemberPort
 from triomq.dledger.member.requests import Requests, Ticket
 from triomq.dledger.member.syncing import Syncing
@@ -63,6 +64,8 @@ from triomq.store.disk.worker_thread import Offload
 log = structlog.get_logger("triomq.dledger.member")
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
+"""What all peers of the port can make the member hold."""
 MAX_HELD: Final = 1000
 """Requests that are taken while a term is being written."""
 HAND_OVER_SECONDS: Final = 5.0
@@ -123,9 +126,14 @@ class GroupMember:
             ledger.keep_no_entries_in_memory()
         stored = StoreTerm(*disk.term_files.load_term())
         self._rules = Member(setup, ledger, draw, stored, ledger.noted_committed, _now_ms())
-        self._calls = Calls(client, setup.group, setup.self_id, setup.members, self._answered)
+        self._calls = Calls(client, setup, self._answered, self._furthest_term)
         self._requests = Requests(
-            ledger, self._requested, self._refusal, lambda: self._rules.leader, serves_clients=serves_clients
+            ledger,
+            self._requested,
+            self._refusal,
+            lambda: self._rules.leader,
+            furthest_term=self._furthest_term,
+            serves_clients=serves_clients,
         )
         self._syncing = Syncing(
             ledger,
@@ -136,9 +144,9 @@ class GroupMember:
             failed=self._fail,
             committed=lambda: self._rules.committed,
         )
-        self._members = tuple(setup.members.values())
-        self.refused_connections = Counter[str]()
-        """Why connections were closed when they were accepted -> how many."""
+        self._members = setup.members
+        self._guard: PortGuard | None = None
+        self._server: RemotingServer | None = None
         self._nursery: trio.Nursery | None = None
         self._rest: deque[Action] = deque()
         self._is_storing = False
@@ -177,6 +185,16 @@ class GroupMember:
     def must_open_term(self) -> bool:
         """Whether the owner, taking office, must append an entry that commits those of older terms."""
         return self._rules.must_open_term
+
+    @property
+    def connections(self) -> int:
+        """The number of connections to the port."""
+        return len(self._server.connections) if self._server is not None else 0
+
+    @property
+    def refused_connections(self) -> Counter[str]:
+        """Why connections were closed when they were accepted -> how many."""
+        return self._server.refused_connections if self._server is not None else Counter()
 
     def append_refusal(self) -> int | None:
         """Return the code with which `propose` would refuse now, or None. It may still return DISK_FULL then."""
@@ -218,14 +236,21 @@ class GroupMember:
     async def run(self, port: MemberPort, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve on a port until cancelled; `task_status` gets its number. The end of a stop writes the checkpoint.
         After `Owner.failed` it does nothing until it is cancelled. Raises OSError if the port is taken."""
-        hosts = MemberHosts(self._members, port.addresses)
-        settings = replace(ServerSettings(), bind_address=port.bind_address, max_frame_bytes=MAX_FRAME_BYTES)
-        server = RemotingServer(settings, self._turn, events=self, may_connect=hosts.may_connect)
+        guard = self._guard = PortGuard(self._members, port.addresses)
+        settings = replace(
+            ServerSettings(),
+            bind_address=port.bind_address,
+            max_frame_bytes=MAX_FRAME_BYTES,
+            max_request_bytes=MAX_REQUEST_BYTES,
+            max_connections=guard.places,
+            silent_seconds=SILENT_SECONDS,
+        )
+        server = RemotingServer(settings, self._turn, events=self, guard=guard)
         number = server.bind(port.number, self._requests.table)
-        self.refused_connections = server.refused_connections
+        self._server = server
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(hosts.run)
+                await nursery.start(guard.hosts.run)
                 await nursery.start(server.serve)
                 self._nursery = nursery
                 nursery.start_soon(self._keep_time)
@@ -244,6 +269,8 @@ class GroupMember:
 
     def connection_closed(self, connection: Connection) -> None:
         """Ask the leader's port whether its process has ended, when the connection of its heartbeats has."""
+        if self._guard is not None:
+            self._guard.closed(connection)
         if connection is not self._leaders_connection:
             return
         self._leaders_connection = None
@@ -280,6 +307,8 @@ class GroupMember:
 
     def _requested(self, ticket: Ticket, request: Request) -> None:
         self._guarded(self._rules.requested, ticket, request, _now_ms())
+        if self._guard is not None and self._rules.is_of_member(request):
+            self._guard.spoke_as(ticket.connection, request.leader_id)
         if isinstance(request, HeartBeatRequest) and (request.leader_id, request.term) == (self.leader, self.term):
             self._leaders_connection = ticket.connection
         self._happened()
@@ -288,6 +317,9 @@ class GroupMember:
         if not self._is_stopped:
             self._guarded(self._rules.answered, call, response, _now_ms())
             self._happened()
+
+    def _furthest_term(self) -> int:
+        return sense.furthest_term(self._rules.term, self._disk.ledger.end_index)
 
     def synced(self) -> None:
         """Note that more of the ledger is on disk."""

@@ -12,17 +12,18 @@ from functools import partial
 from typing import Final
 
 from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.member import sense
 from triomq.dledger.rules.log import LogRefused
 from triomq.dledger.wire import bodies, codes
-from triomq.dledger.wire.bodies import REQUESTS, AppendRequest, Entry, GetRequest, PushRequest, Request, Response
+from triomq.dledger.wire.bodies import REQUESTS, AppendRequest, GetRequest, PushRequest, Request, Response
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
 from triomq.remoting.connection import Connection
+from triomq.remoting.handshake import HandshakeLog
 from triomq.remoting.processor_table import ProcessorTable
 
-_LARGEST: Final = (1 << 62) - 1
-_LARGEST_INT: Final = (1 << 31) - 1
+FAR: Final = "term out of reach refused"
 
 
 class Ticket:
@@ -52,7 +53,8 @@ class Ticket:
 
 class Requests:
     """Fills the table of the member's port. `take(ticket, request)` gives a request to the rules, `refusal()` says why
-    none can be taken at present, `leader()` names the leader. Without `serves_clients` APPEND and GET are refused: a
+    none can be taken at present, `leader()` names the leader, `furthest_term()` is the largest term that is
+    believed. Without `serves_clients` APPEND and GET are refused: a
     broker appends in process only, an entry without a queue offset would be in its way, and its messages are read at
     its own port, where accounts count."""
 
@@ -63,12 +65,15 @@ class Requests:
         refusal: Callable[[], str | None],
         leader: Callable[[], str | None],
         *,
+        furthest_term: Callable[[], int],
         serves_clients: bool,
     ) -> None:
         self._ledger = ledger
         self._take = take
         self._refusal = refusal
         self._leader = leader
+        self._furthest_term = furthest_term
+        self._far = HandshakeLog(FAR)
         self._serves_clients = serves_clients
         self.table = ProcessorTable()
         for code, kind in REQUESTS.items():
@@ -80,7 +85,7 @@ class Requests:
         if remark is not None:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, remark)
         request: Request = kind.decode_request(frame.body)
-        _check(request)
+        self._check(connection, kind, request)
         if isinstance(request, AppendRequest | GetRequest):
             code = self._fault(request)
             if code is not None:
@@ -92,6 +97,17 @@ class Requests:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "this member is short of memory; push again later")
         self._take(ticket, request)
         return None
+
+    def _check(self, connection: Connection, kind: type[Request], request: Request) -> None:
+        """Raise RequestRefused for numbers that no member writes, and for a term that is out of reach."""
+        found = sense.fault(request)
+        if found is not None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, found)
+        furthest = self._furthest_term()
+        if request.term > furthest:
+            text = sense.far_term(request.term, furthest)
+            self._far.failed(connection.remote.text, f"{kind.__name__} of {str(request.local_id)[:20]}: {text}")
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
 
     def _fault(self, request: AppendRequest | GetRequest) -> int | None:
         """Return why a request of a client cannot be served by any leader, or None."""
@@ -110,25 +126,3 @@ class Requests:
 
 def _refuse_pull(connection: Connection, frame: RemotingCommand) -> RemotingCommand | None:
     raise RequestRefused(ResponseCode.SYSTEM_ERROR, "PULL is not served: members push")
-
-
-def _check(request: Request) -> None:
-    """Raise RequestRefused for numbers that no member writes, and that neither file nor arithmetic has room for."""
-    _check_number("term", request.term, -1, _LARGEST)
-    if isinstance(request, PushRequest):
-        if request.entry is not None:
-            _check_entry(request.entry)
-        for entry in request.batch_entry:
-            _check_entry(entry)
-
-
-def _check_entry(entry: Entry) -> None:
-    for name in ("index", "pos", "term"):
-        _check_number(name, getattr(entry, name), 0, _LARGEST)
-    for name in ("body_crc", "chain_crc", "channel", "magic", "size"):
-        _check_number(name, getattr(entry, name), -_LARGEST_INT - 1, _LARGEST_INT)
-
-
-def _check_number(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} is {value}, which no member of a group writes")

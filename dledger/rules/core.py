@@ -29,6 +29,7 @@ from triomq.dledger.rules.timing import DEFAULT, Timing
 from triomq.dledger.wire import bodies, codes
 from triomq.dledger.wire.bodies import (
     Entry,
+    HeartBeatRequest,
     PushRequest,
     PushResponse,
     Request,
@@ -123,15 +124,32 @@ class Core:
         self.actions.append(Drop(ticket))
 
     def refuse_misdirected(self, ticket: object, request: Request) -> bool:
-        """Answer a request for another member or another group. Return whether it was one."""
+        """Answer a request for another member or another group, or in the name of another one. Return whether it was
+        one."""
         if request.remote_id != self.self_id:
             code = codes.UNKNOWN_MEMBER
         elif request.group != self.setup.group:
             code = codes.UNKNOWN_GROUP
+        elif isinstance(request, VoteRequest | HeartBeatRequest | PushRequest) and not self._is_from_itself(request):
+            code = codes.UNKNOWN_MEMBER
         else:
             return False
         self.reply(ticket, bodies.refusal(request, code, self.leader))
         return True
+
+    def _is_from_itself(self, request: Request) -> bool:
+        """Whether a request that only a candidate or a leader makes comes from that one. RocketMQ's name both."""
+        return request.local_id is None or request.local_id == request.leader_id
+
+    def is_of_member(self, request: Request) -> bool:
+        """Return whether a request that was not misdirected says that another member of this group sent it."""
+        return (
+            isinstance(request, VoteRequest | HeartBeatRequest | PushRequest)
+            and request.leader_id in self.setup.members
+            and request.leader_id != self.self_id
+            and (request.remote_id, request.group) == (self.self_id, self.setup.group)
+            and self._is_from_itself(request)
+        )
 
     def reply_push(self, ticket: object, request: PushRequest, code: int) -> None:
         entries = request.entries

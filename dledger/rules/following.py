@@ -108,25 +108,27 @@ class Following:
         return request.term == self._core.term and request.leader_id == self._core.leader
 
     def _compare(self, ticket: object, request: PushRequest) -> None:
-        self._forget_waiting()
         log = self._core.log
         entry = request.entries[0]
+        is_of_leader = self._is_of_leader(request)  # anybody else learns something, and changes nothing
+        if is_of_leader:
+            self._forget_waiting()
         if not self._core.has(entry):
-            if entry.index <= log.end_index:
+            if is_of_leader and entry.index <= log.end_index:
                 self._must_compare = True
                 self._proven = min(self._proven, entry.index - 1)
             self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
             return
-        if self._is_of_leader(request):
+        if is_of_leader:
             self._prove(entry.index)
         self._answer_when_synced(ticket, request)
 
     def _truncate(self, ticket: object, request: PushRequest) -> None:
-        self._forget_waiting()
         entry = request.entries[0]
         if not self._is_of_leader(request) or not self._has_sound_entries(request):
             self._core.reply_push(ticket, request, codes.INCONSISTENT_STATE)
             return
+        self._forget_waiting()
         try:
             if self._core.has(entry):
                 self._shorten(max(entry.index, self._proven_end()))

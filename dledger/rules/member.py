@@ -119,6 +119,10 @@ class Member:
             self._serve(ticket, request, now)
         self._follow_role(now)
 
+    def is_of_member(self, request: Request) -> bool:
+        """Return whether a request says that another member of this group sent it."""
+        return self._core.is_of_member(request)
+
     def answered(self, call: int, response: Response | None, now: int) -> None:
         """Take the answer to a call; None if there is none."""
         self._core.answered(call, response, now)

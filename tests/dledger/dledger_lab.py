@@ -83,7 +83,8 @@ class Lab:
 
     def vote_request(self, **changes: object) -> VoteRequest:
         values = {"term": 1, "ledger_end_index": self.log.end_index, "ledger_end_term": self.log.end_term, **changes}
-        return VoteRequest(**{"group": GROUP, "leader_id": "n1", "local_id": "n1", "remote_id": "n0", **values})
+        values["local_id"] = values.setdefault("leader_id", "n1")
+        return VoteRequest(**{"group": GROUP, "remote_id": "n0", **values})
 
     def heart_beat(self, term: int, leader: str = "n1") -> HeartBeatResponse:
         request = HeartBeatRequest(group=GROUP, leader_id=leader, local_id=leader, remote_id="n0", term=term)

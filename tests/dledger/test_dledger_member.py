@@ -20,6 +20,7 @@ from triomq.dledger.member.client import GroupFailed
 from triomq.dledger.member.peers import PeersRefused, parse_peers
 from triomq.dledger.member.syncing import NOTE_SECONDS, Syncing
 from triomq.dledger.rules.actions import Role, Send
+from triomq.dledger.rules.core import Setup
 from triomq.dledger.wire import codes
 from triomq.dledger.wire.bodies import (
     AppendRequest,
@@ -417,7 +418,8 @@ def test_calls_arrive_in_their_order_and_an_answer_that_comes_late_is_none(tmp_p
             server.bind(PORT, table)
             await lab.nursery.start(server.serve)
         answers: list[tuple[int, Response | None]] = []
-        calls = Calls(client, GROUP, "n0", lab.addresses, lambda call, found: answers.append((call, found)))
+        setup = Setup(GROUP, "n0", lab.addresses)
+        calls = Calls(client, setup, lambda call, found: answers.append((call, found)), lambda: 1000)
         names = ["first", "late", *(str(at) for at in range(20))]
         async with trio.open_nursery() as nursery:
             for at, name in enumerate(names):

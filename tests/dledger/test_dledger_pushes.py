@@ -727,3 +727,28 @@ def test_while_it_takes_over_a_member_gives_no_vote_to_an_equal_candidate() -> N
     lab.ask(transfer(lab, transfer_id="n1", transferee_id="n0", take_leadership_ledger_index=0))
     assert lab.member.term == 2
     assert lab.ask(lab.vote_request(term=2, leader_id="n2")).vote_result == codes.REJECT_ALREADY_VOTED
+
+
+# Pushes in the name of others.
+
+
+@pytest.mark.parametrize("kind", [PUSH_COMPARE, PUSH_TRUNCATE])
+@pytest.mark.parametrize(("term", "leader"), [(0, "n1"), (9, "n1"), (1, "n2"), (1, "n7")])
+def test_what_is_not_of_the_leader_makes_nobody_compare_again(kind: str, term: int, leader: str) -> None:
+    lab = proven(0, 0)
+    lab.pushed(kind, entry(1, 0, text=b"another"), term=term, leader=leader)
+    assert lab.log.end_index == 1
+    assert lab.pushed(PUSH_APPEND, entry(2, 1)).code == codes.SUCCESS
+
+
+@pytest.mark.parametrize("kind", [VoteRequest, HeartBeatRequest])
+def test_who_speaks_for_another_member_changes_nothing(kind: type[VoteRequest | HeartBeatRequest]) -> None:
+    lab = proven(0, 0)
+    request = kind(
+        group=GROUP, leader_id="n1", local_id="n2", remote_id="n0", term=5, **({} if kind is HeartBeatRequest else END)
+    )
+    assert lab.ask(request).code == codes.UNKNOWN_MEMBER
+    assert (lab.member.term, lab.member.role) == (1, Role.FOLLOWER)
+
+
+END = {"ledger_end_index": 9, "ledger_end_term": 1}
