@@ -16,6 +16,7 @@ from triomq.broker.config import BrokerSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.settings.quotas import default_allowances
 from triomq.daemon.configuration import ConfigurationLayers
+from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.settings import SettingError, bind
 from triomq.remoting.config import ClientSettings, ServerSettings
@@ -46,6 +47,7 @@ class Configuration:
     path: Path | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     ha_tls: HaTlsSettings = field(default_factory=HaTlsSettings)
+    member_tls: MemberTlsSettings = field(default_factory=MemberTlsSettings)
     group: GroupSettings | None = None
     """The DLedger group that the broker is a member of."""
 
@@ -60,6 +62,7 @@ class Configuration:
             path=layers.file,
             properties=layers.values,
             ha_tls=layers.read(HaTlsSettings),
+            member_tls=layers.read(MemberTlsSettings),
         )
         layers.expect(TlsSettings)
         configuration.unknown = layers.unknown_values()
@@ -93,6 +96,7 @@ class Configuration:
             self._join_group()
         tls = TlsSettings.from_values(self.properties)
         self.ha_tls.check(tls)
+        self.member_tls.check(tls)
         if self.client.use_tls is None:
             self.client = dataclasses.replace(self.client, use_tls=tls.use_for_clients())
         default_allowances(self.broker)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.settings.ha_tls import HaTlsMode
+from triomq.remoting.link_tls import LinkTlsMode
 from triomq.remoting.tls import ENFORCING, TlsSettings
 
 
@@ -19,12 +19,14 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
         )
     ha_tls = configuration.ha_tls
     tls = TlsSettings.from_values(configuration.properties)
-    if tls.is_test_mode and (ha_tls.mode is not HaTlsMode.disabled or ha_tls.is_dialing_secure):
+    if tls.is_test_mode and (ha_tls.mode is not LinkTlsMode.disabled or ha_tls.is_dialing_secure):
         yield (
             "tls.ha.mode, tls.ha.enable: in test mode replication is encrypted, but neither side checks the other: set "
             "tls.test.mode.enable=false and certificates"
         )
-    if tls.mode == ENFORCING and ha_tls.mode is HaTlsMode.disabled:
+    if configuration.group is not None:
+        yield from _member_warnings(configuration, tls)
+    elif tls.mode == ENFORCING and ha_tls.mode is LinkTlsMode.disabled:
         yield (
             "tls.server.mode=enforcing: the HA port is in the clear nevertheless, and carries every message: set "
             "tls.ha.mode=enforcing, here and at the slaves"
@@ -32,6 +34,20 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
     problem = delete_when_problem(configuration.store.delete_when)
     if problem:
         yield f"deleteWhen: {problem}, so no files are deleted then; write hours from 00 to 23, such as 04 or 04;16"
+
+
+def _member_warnings(configuration: Configuration, tls: TlsSettings) -> Iterator[str]:
+    member = configuration.member_tls
+    if tls.is_test_mode and (member.mode is not LinkTlsMode.disabled or member.is_dialing_secure):
+        yield (
+            "tls.dleger.mode, tls.dleger.enable: in test mode what members say is encrypted, but no side checks the "
+            "other: set tls.test.mode.enable=false and certificates"
+        )
+    if tls.mode == ENFORCING and member.mode is LinkTlsMode.disabled:
+        yield (
+            "tls.server.mode=enforcing: the port of dLegerPeers is in the clear nevertheless, and carries every "
+            "message: set tls.dleger.mode=enforcing at all members"
+        )
 
 
 def delete_when_problem(text: str) -> str | None:

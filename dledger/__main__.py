@@ -35,11 +35,14 @@ from triomq.dledger.member.alone import Options, serve
 from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.dledger.member.hosts import PeerAddresses
 from triomq.dledger.member.peers import PeersRefused, items_in, parse_peers
+from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.protocol import java_properties
-from triomq.protocol.settings import bind
+from triomq.protocol.settings import SettingError, bind
 from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.link_tls import LinkTls
+from triomq.remoting.tls import TlsError, TlsSettings, client_context
 from triomq.store.config import StoreSettings
 from triomq.store.errors import StoreError
 from triomq.store.upkeep.progress import Bar
@@ -62,7 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), ExitCode.REFUSED)
     if given.command == "member":
         return _run_member(given, members)
-    failure = trio.run(_with_client, _COMMANDS[given.command], given, members)
+    try:
+        tls = _tls(given.config)
+    except (TlsError, SettingError, OSError) as error:
+        return _complain(str(error), ExitCode.REFUSED)
+    failure = trio.run(_with_client, _COMMANDS[given.command], given, members, tls)
     return ExitCode.STOPPED if failure is None else _complain(failure, ExitCode.FAILED)
 
 
@@ -74,7 +81,11 @@ def _run_member(given: argparse.Namespace, members: dict[str, str]) -> int:
         addresses = PeerAddresses(given.allow)
     except ValueError as error:
         return _complain(f"--allow: {error}", ExitCode.REFUSED)
-    options = Options(setup, given.store, given.file_bytes, addresses)
+    try:
+        tls = _tls(given.config, accepts=True)
+    except (TlsError, SettingError, OSError) as error:
+        return _complain(str(error), ExitCode.REFUSED)
+    options = Options(setup, given.store, given.file_bytes, addresses, tls)
     return run(PROGRAM, partial(serve, options), stop_deadline_seconds=STOP_DEADLINE_SECONDS)
 
 
@@ -83,9 +94,18 @@ def _run_member(given: argparse.Namespace, members: dict[str, str]) -> int:
 Command = Callable[[RemotingClient, argparse.Namespace, dict[str, str]], Awaitable[None]]
 
 
-async def _with_client(command: Command, given: argparse.Namespace, members: dict[str, str]) -> str | None:
+def _tls(config: str | None, *, accepts: bool = False) -> LinkTls:
+    """Return how the members are called: with TLS if the configuration of a member says so."""
+    values = _properties(config)
+    settings, _ = bind(MemberTlsSettings, values, source=config or "")
+    return settings.made(TlsSettings.from_values(values), accepts=accepts)
+
+
+async def _with_client(
+    command: Command, given: argparse.Namespace, members: dict[str, str], tls: LinkTls
+) -> str | None:
     """Run a command. Return why it failed, None if it did not."""
-    async with open_client() as client:
+    async with open_client(tls_context=tls.dialing.current if tls.dialing is not None else None) as client:
         try:
             await command(client, given, members)
         except GroupFailed as error:
@@ -118,8 +138,10 @@ async def _transfer(client: RemotingClient, given: argparse.Namespace, members: 
 
 
 async def _members(client: RemotingClient, given: argparse.Namespace, members: dict[str, str]) -> None:
-    brokers = items_in(given.brokers) or await watching.brokers_at(client, items_in(given.name_servers))
-    found = await watching.statuses(client, given.group, members, brokers)
+    tls = TlsSettings.from_values(_properties(given.config))
+    async with open_client(tls_context=client_context(tls) if tls.use_for_clients() else None) as calling:
+        brokers = items_in(given.brokers) or await watching.brokers_at(calling, items_in(given.name_servers))
+        found = await watching.statuses(client, given.group, members, brokers, calling)
     rows = [list(status.COLUMNS.values()), *([_cell(value) for value in one.values().values()] for one in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -163,9 +185,14 @@ def _convert(given: argparse.Namespace) -> int:
 
 
 def _settings(root: str, config: str | None) -> StoreSettings:
-    values = java_properties.parse(Path(config).read_text("iso-8859-1")) if config else {}
-    settings, _ = bind(StoreSettings, {**values, "storePathRootDir": root.rstrip("/")}, source=config or "")
+    settings, _ = bind(
+        StoreSettings, {**_properties(config), "storePathRootDir": root.rstrip("/")}, source=config or ""
+    )
     return settings
+
+
+def _properties(config: str | None) -> dict[str, str]:
+    return java_properties.parse(Path(config).read_text("iso-8859-1")) if config else {}
 
 
 # -- the command line ----------------------------------------------------------------------------------------------
@@ -194,6 +221,8 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("indexes", nargs="+", type=int, metavar="INDEX")
     for command in (members, transfer, member, append, get):
         command.add_argument("--group", required=True, help="dLegerGroup")
+        text = "the configuration of a member, for TLS between members (tls.dleger.*, tls.*)"
+        command.add_argument("-c", dest="config", metavar="FILE", help=text)
         command.add_argument("--peers", required=True, help="dLegerPeers: id-host:port;id-host:port;...")
     for name, text in (
         ("convert-to-ledger", "make the store of a member from that of a stopped broker without a group"),

@@ -51,11 +51,16 @@ class Holder(Protocol):
 class Guard(Protocol):
     """What the owner of a port decides about its connections. Must neither await nor raise."""
 
+    plain_refused: str
+    """What to do about a peer without TLS where TLS is required."""
     first_frame_seconds: float
     """A connection without a whole frame is closed after this time."""
 
     def may_connect(self, remote: HostPort, local: HostPort) -> bool:
         """Return whether a connection with these ends is served; asked when it is accepted."""
+
+    def names_fault(self, names: frozenset[str]) -> str | None:
+        """Return why a peer whose certificate has these names is refused after its TLS handshake, or None."""
 
     def keeps_place(self, holder: Holder) -> bool:
         """Return whether it makes room for nobody. Once it does, it always does."""

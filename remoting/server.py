@@ -104,6 +104,7 @@ class RemotingServer:
         self._serialize_type = serialize_type
         self._turn = turn
         self._events: ConnectionEvents = events or NoEvents()
+        self._guard = guard
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._tls_outgoing = ssl.MemoryBIO()  # of all connections: see tls_transport
@@ -287,7 +288,9 @@ class RemotingServer:
                 owned = None
                 await self._serve_tls(table, sock, ends, place, first)
             elif self._tls_mode == TLS_ENFORCING:
-                self._plain_refused.failed(ends[0].text, PLAIN_REFUSED)
+                self._plain_refused.failed(
+                    ends[0].text, self._guard.plain_refused if self._guard is not None else PLAIN_REFUSED
+                )
             else:
                 owned = None
                 self._poller.add(sock, self._connect(table, *ends, place, was_heard=True))
@@ -323,9 +326,14 @@ class RemotingServer:
                 return
             if secured is None or first.scope.cancel_called:
                 return
+            names = names_of(secured.tls.getpeercert())
+            fault = self._guard.names_fault(names) if self._guard is not None else None
+            if fault is not None:
+                self._tls_failed.failed(ends[0].text, fault)
+                return
             is_owned = False
             connection = self._connect(table, *ends, place, was_heard=True)
-            connection.peer_names = names_of(secured.tls.getpeercert())
+            connection.peer_names = names
             self._poller.take_over(TlsTransport(self._poller, sock, connection, secured))
         finally:
             if is_owned:

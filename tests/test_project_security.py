@@ -12,6 +12,7 @@ from triomq.broker.acl.spelling import ACCOUNT_KEYS
 from triomq.broker.config import BrokerSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.daemon.logs import BROKER_LOG_FILES
+from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.settings import bind, declarations
 from triomq.remoting.config import ClientSettings, ServerSettings
@@ -28,6 +29,7 @@ RECORDS = (
     NamesrvSettings,
     TlsSettings,
     HaTlsSettings,
+    MemberTlsSettings,
 )
 KEYS = {declared.key: record for record in RECORDS for declared in declarations(record)}
 NAMED = sorted(set(re.findall(r"`([^`]+)`", TEXT)))

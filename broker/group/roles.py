@@ -23,6 +23,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.group.log import GroupLog
+from triomq.broker.group.tls import member_tls
 from triomq.broker.nameservers.registration import Registration
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.settings.group import GroupSettings
@@ -108,8 +109,11 @@ class GroupRoles:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def run(self, bind_address: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be a member until cancelled. Raises OSError if the port of dLegerPeers is taken."""
-        async with open_client() as client, trio.open_nursery() as nursery:
+        """Be a member until cancelled. Raises OSError if the port of dLegerPeers is taken,
+        StartError for TLS files that cannot be used."""
+        tls = member_tls(self._parts.configuration)
+        dialing = tls.dialing.current if tls.dialing is not None else None
+        async with open_client(tls_context=dialing) as client, trio.open_nursery() as nursery:
             made = self._parts.made
             member = self.member = GroupMember(
                 self._parts.group.setup,
@@ -120,7 +124,7 @@ class GroupRoles:
             )
             made.log.propose = member.propose
             made.log.on_synced = member.synced
-            await nursery.start(member.run, self._parts.group.member_port(bind_address))
+            await nursery.start(member.run, self._parts.group.member_port(bind_address, tls))
             nursery.start_soon(self._keep_role, member)
             task_status.started()
 

@@ -17,13 +17,13 @@ from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Co
 from triomq.broker.extensions import Extensions
 from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.slave_access import parse_networks
-from triomq.broker.settings.ha_tls import HaTlsMode
 from triomq.broker.spans.export import check_traces
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
 from triomq.daemon.errors import StartError
 from triomq.dashboard.exposure import objection
 from triomq.protocol.settings import SettingError
+from triomq.remoting.link_tls import LinkTlsMode, LinkTlsSettings
 from triomq.remoting.port_check import WantedPort, port_problems
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
 from triomq.store.config import BrokerRole
@@ -130,7 +130,12 @@ def _tls_problems(configuration: Configuration) -> Iterator[str]:
             client_context(tls)
         is_slave = configuration.store.broker_role is BrokerRole.SLAVE
         HaTls(configuration.ha_tls, tls, is_slave=is_slave)
-        if configuration.ha_tls.mode is not HaTlsMode.disabled and not tls.is_test_mode:
-            make_server_context(tls, configuration.ha_tls.needs_certificate.value)
+        links: list[LinkTlsSettings] = [configuration.ha_tls]
+        if configuration.group is not None:
+            configuration.member_tls.made(tls, accepts=True)
+            links = [configuration.member_tls]
+        for link in links:
+            if link.mode is not LinkTlsMode.disabled and not tls.is_test_mode:
+                make_server_context(tls, link.needs_certificate.value)
     except TlsError as error:
         yield str(error)

@@ -17,14 +17,14 @@ from typing import Final
 
 import trio
 
-from triomq.broker.settings.ha_tls import HaTlsMode, HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.remoting import network
-from triomq.remoting.certificates import ClientCertificates, ServerCertificates, names_of
+from triomq.remoting.certificates import names_of
 from triomq.remoting.handshake import HANDSHAKE_BYTE, HandshakeFailed, HandshakeLog, shake_hands
+from triomq.remoting.link_tls import LinkTls, LinkTlsMode
 from triomq.remoting.tls import TlsSettings
 
 SLAVE_HANDSHAKE_SECONDS: Final = 3.0
-MAX_NAMES_SHOWN: Final = 8
 
 PLAIN_REFUSED: Final = (
     "it does not use TLS, and tls.ha.mode is enforcing here: set tls.ha.enable=true at the slave, or "
@@ -36,40 +36,27 @@ NO_TLS_HERE: Final = (
 )
 
 
-class HaTls:
+class HaTls(LinkTls):
     """The TLS of one broker's links, made of its settings. Run `watch` beside them. Touched only on the event loop."""
 
     def __init__(self, settings: HaTlsSettings, tls: TlsSettings, *, is_slave: bool) -> None:
         """Raises TlsError if a slave's files cannot be used."""
-        self._settings = settings
-        self._names = settings.accepted_names
-        self._accepting: ServerCertificates | None = None
-        self._dialing: ClientCertificates | None = None
+        super().__init__(settings, tls, accepts="HA port", dials="to the master's HA port" if is_slave else "")
+        self._master_name = settings.master_name
         self._refused = HandshakeLog("link to the HA port refused")
-        if settings.mode is not HaTlsMode.disabled:
-            auth = settings.needs_certificate.value
-            self._accepting = ServerCertificates(tls, what="HA port", client_auth=auth)
-        if is_slave and settings.is_dialing_secure:
-            self._dialing = ClientCertificates(tls, what="to the master's HA port", checks=True)
 
     @property
     def accepts_tls(self) -> bool:
-        return self._accepting is not None
-
-    async def watch(self) -> None:
-        """Load changed certificates until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for certificates in filter(None, (self._accepting, self._dialing)):
-                nursery.start_soon(certificates.watch)
+        return self.accepting is not None
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:
         """Open a slave's stream to its master. Raises OSError, which says what to do about TLS."""
         stream = await network.connect(host, port)
-        if self._dialing is None:
+        if self.dialing is None:
             return stream
         try:
-            name = self._settings.master_name or host
-            secure = trio.SSLStream(stream, self._dialing.current(), server_hostname=name, https_compatible=True)
+            name = self._master_name or host
+            secure = trio.SSLStream(stream, self.dialing.current(), server_hostname=name, https_compatible=True)
             await shake_hands(secure, SLAVE_HANDSHAKE_SECONDS)
         except BaseException:
             await trio.aclose_forcefully(stream)
@@ -79,13 +66,13 @@ class HaTls:
     async def accept(self, stream: trio.abc.Stream, remote: str) -> trio.abc.Stream:
         """Return the stream of a peer of the HA port, with TLS if the peer asks for it; else one that serves the same
         bytes as `stream`. Raises HandshakeFailed, logged here. The caller bounds the wait for the first byte."""
-        if self._accepting is None:
+        if self.accepting is None:
             return stream
         first = await _first_bytes(stream)
         begun = BegunStream(stream, first)
         try:
             if first[:1] != bytes([HANDSHAKE_BYTE]):
-                if first and self._settings.mode is HaTlsMode.enforcing:
+                if first and self.mode is LinkTlsMode.enforcing:
                     raise HandshakeFailed(PLAIN_REFUSED)
                 return begun
             return await self._secure(begun)
@@ -94,20 +81,15 @@ class HaTls:
             raise
 
     async def _secure(self, begun: BegunStream) -> trio.abc.Stream:
-        assert self._accepting is not None
-        context = await self._accepting.context()
+        assert self.accepting is not None
+        context = await self.accepting.context()
         if context is None:
             raise HandshakeFailed("no certificate can be used here; an earlier line says why")
         secure = trio.SSLStream(begun, context, server_side=True, https_compatible=True)
         await shake_hands(secure)
-        if self._names:
-            presented = names_of(secure.getpeercert())
-            if not self._names & presented:
-                shown = ", ".join(sorted(presented)[:MAX_NAMES_SHOWN]) or "no name"
-                raise HandshakeFailed(
-                    f"its certificate has {shown}, and none of tls.ha.slaveNames: add the name here, or give the slave "
-                    "another certificate"
-                )
+        fault = self.names_fault(names_of(secure.getpeercert()))
+        if fault is not None:
+            raise HandshakeFailed(fault)
         return secure
 
 

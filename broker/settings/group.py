@@ -10,6 +10,7 @@ from triomq.dledger.member.port import MemberPort
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.protocol.settings import SettingError
+from triomq.remoting.link_tls import LinkTls
 from triomq.store.config import FlushDiskType, StoreSettings
 
 
@@ -23,8 +24,8 @@ class GroupSettings:
     port: int
     addresses: PeerAddresses
 
-    def member_port(self, bind_address: str) -> MemberPort:
-        return MemberPort(self.port, bind_address, self.addresses)
+    def member_port(self, bind_address: str, tls: LinkTls) -> MemberPort:
+        return MemberPort(self.port, bind_address, self.addresses, tls)
 
     @classmethod
     def of(cls, store: StoreSettings) -> GroupSettings:

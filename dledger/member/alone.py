@@ -19,6 +19,7 @@ from triomq.dledger.rules.actions import Role
 from triomq.dledger.rules.core import Setup
 from triomq.protocol.address import HostPort
 from triomq.remoting.client import open_client
+from triomq.remoting.link_tls import LinkTls
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreError
@@ -32,6 +33,7 @@ class Options:
     store: str
     data_file_bytes: int = 1024 * 1024 * 1024
     addresses: PeerAddresses = field(default_factory=PeerAddresses)
+    tls: LinkTls | None = None
 
 
 class Alone:
@@ -92,12 +94,13 @@ async def serve(options: Options, *, task_status: trio.TaskStatus[str] = trio.TA
 async def _live(options: Options, disk: Disk, task_status: trio.TaskStatus[str]) -> None:
     setup = options.setup
     owner = Alone(disk.ledger)
+    dialing = options.tls.dialing.current if options.tls is not None and options.tls.dialing is not None else None
     async with trio.open_nursery() as watching:
         watching.start_soon(_tell_cancelled, owner.is_asked_to_end)
         with trio.CancelScope(shield=True):  # it hands over before its connections close
-            async with open_client() as client, trio.open_nursery() as nursery:
+            async with open_client(tls_context=dialing) as client, trio.open_nursery() as nursery:
                 member = owner.member = GroupMember(setup, disk, Turn(), client, owner, serves_clients=True)
-                await _start(member, setup, options.addresses, nursery)
+                await _start(member, options, nursery)
                 task_status.started(f"The member {setup.self_id} of {setup.group} serves {_address(setup)}")
                 await owner.is_asked_to_end.wait()
                 await member.hand_over()
@@ -107,11 +110,12 @@ async def _live(options: Options, disk: Disk, task_status: trio.TaskStatus[str])
         raise owner.error
 
 
-async def _start(member: GroupMember, setup: Setup, addresses: PeerAddresses, nursery: trio.Nursery) -> None:
+async def _start(member: GroupMember, options: Options, nursery: trio.Nursery) -> None:
     try:
-        await nursery.start(member.run, MemberPort(port_of(_address(setup)), addresses=addresses))
+        port = MemberPort(port_of(_address(options.setup)), addresses=options.addresses, tls=options.tls)
+        await nursery.start(member.run, port)
     except OSError as error:
-        raise listen_error("", port_of(_address(setup)), error, key="--peers") from error
+        raise listen_error("", port_of(_address(options.setup)), error, key="--peers") from error
 
 
 def _address(setup: Setup) -> str:

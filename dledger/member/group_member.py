@@ -56,7 +56,7 @@ from triomq.dledger.wire.bodies import HeartBeatRequest, Request, Response
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
-from triomq.remoting.server import RemotingServer
+from triomq.remoting.server import TLS_DISABLED, RemotingServer
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import TEMPORARY
 from triomq.store.disk.worker_thread import Offload
@@ -144,7 +144,6 @@ class GroupMember:
             failed=self._fail,
             committed=lambda: self._rules.committed,
         )
-        self._members = setup.members
         self._guard: PortGuard | None = None
         self._server: RemotingServer | None = None
         self._nursery: trio.Nursery | None = None
@@ -236,7 +235,7 @@ class GroupMember:
     async def run(self, port: MemberPort, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve on a port until cancelled; `task_status` gets its number. The end of a stop writes the checkpoint.
         After `Owner.failed` it does nothing until it is cancelled. Raises OSError if the port is taken."""
-        guard = self._guard = PortGuard(self._members, port.addresses)
+        guard = self._guard = PortGuard(self._rules.members, port.addresses, port.tls)
         settings = replace(
             ServerSettings(),
             bind_address=port.bind_address,
@@ -245,11 +244,21 @@ class GroupMember:
             max_connections=guard.places,
             silent_seconds=SILENT_SECONDS,
         )
-        server = RemotingServer(settings, self._turn, events=self, guard=guard)
+        tls = port.tls
+        server = RemotingServer(
+            settings,
+            self._turn,
+            events=self,
+            tls_mode=tls.mode.name if tls is not None else TLS_DISABLED,
+            tls_context=tls.accepting.context if tls is not None and tls.accepting is not None else None,
+            guard=guard,
+        )
         number = server.bind(port.number, self._requests.table)
         self._server = server
         try:
             async with trio.open_nursery() as nursery:
+                if tls is not None:
+                    nursery.start_soon(tls.watch)
                 await nursery.start(guard.hosts.run)
                 await nursery.start(server.serve)
                 self._nursery = nursery

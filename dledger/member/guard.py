@@ -17,9 +17,14 @@ from triomq.dledger.member.hosts import MemberHosts, PeerAddresses
 from triomq.protocol.address import HostPort
 from triomq.remoting.admission import Holder
 from triomq.remoting.connection import Connection
+from triomq.remoting.link_tls import LinkTls
 
 FIRST_FRAME_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 5
+PLAIN_REFUSED: Final = (
+    "it does not use TLS, and tls.dleger.mode is enforcing here: set tls.dleger.enable=true at that member, or "
+    "tls.dleger.mode=permissive here"
+)
 LEAST_PLACES: Final = 256
 PLACES_OF_MEMBER: Final = 8
 """Connections that one id keeps. A member has one to each other; more of them are left over from a broken network."""
@@ -29,8 +34,10 @@ class PortGuard:
     """See the module's docstring. `members` maps ids to addresses."""
 
     first_frame_seconds = FIRST_FRAME_SECONDS
+    plain_refused = PLAIN_REFUSED
 
-    def __init__(self, members: dict[str, str], others: PeerAddresses) -> None:
+    def __init__(self, members: dict[str, str], others: PeerAddresses, tls: LinkTls | None = None) -> None:
+        self._tls = tls
         self.hosts = MemberHosts(members.values(), others)
         self._members: Collection[str] = members.keys()
         self._keeping: dict[Holder, str] = {}
@@ -45,6 +52,9 @@ class PortGuard:
 
     def may_connect(self, remote: HostPort, local: HostPort) -> bool:
         return self.hosts.may_connect(remote, local)
+
+    def names_fault(self, names: frozenset[str]) -> str | None:
+        return self._tls.names_fault(names) if self._tls is not None else None
 
     def keeps_place(self, holder: Holder) -> bool:
         return holder in self._keeping

@@ -1,7 +1,7 @@
 """What a member believes of numbers that come from others. Everything else about a request is the rules' business.
 
-A term never falls again, so one that is far ahead would use up those that are left, and the group would follow whoever
-said it. Elections raise it by one. A member that has no term yet must take the present one of its group.
+A term never falls again, so one that is far ahead would use up those that are left, and the group would follow its
+sender. Elections raise it by one. A member that has no term yet must take the present one of its group.
 """
 
 from __future__ import annotations

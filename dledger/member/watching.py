@@ -20,8 +20,15 @@ from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import RemotingError
 
 
-async def statuses(client: RemotingClient, group: str, members: dict[str, str], brokers: Iterable[str]) -> list[Status]:
-    """Return the status of each member. `brokers` are addresses, of which some may be of other groups."""
+async def statuses(
+    client: RemotingClient,
+    group: str,
+    members: dict[str, str],
+    brokers: Iterable[str],
+    brokers_client: RemotingClient,
+) -> list[Status]:
+    """Return the status of each member. `brokers` are addresses, of which some may be of other groups; they are called
+    with `brokers_client`, since their ports have other TLS settings."""
     leaders: dict[str, str | None] = {}
     infos: dict[str, dict[str, str]] = {}
     asking = GroupClient(client, group, members)
@@ -31,7 +38,7 @@ async def statuses(client: RemotingClient, group: str, members: dict[str, str], 
             leaders[member] = (await asking.metadata(member)).leader_id
 
     async def ask_broker(address: str) -> None:
-        body = await _answer(client, address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        body = await _answer(brokers_client, address, RequestCode.GET_BROKER_RUNTIME_INFO)
         if body is not None:
             infos[address] = dict(KVTable.decode(body).table)
 

@@ -85,6 +85,10 @@ class Member:
         return self._core.leader
 
     @property
+    def members(self) -> dict[str, str]:
+        return self._core.setup.members
+
+    @property
     def committed(self) -> int:
         return self._core.committed
 

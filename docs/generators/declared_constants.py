@@ -674,7 +674,7 @@ NOT_CHOSEN = {
     "broker.pulls.message_filter.MAX_SORTED_CODES",
     "grpc_front.status.MAX_MESSAGE_BYTES",
     "broker.settings.allowance.MAX_DIGITS",
-    "broker.replication.ha_tls.MAX_NAMES_SHOWN",
+    "remoting.link_tls.MAX_NAMES_SHOWN",
     "protocol.secret_text.MAX_SECRET_BYTES",
     "remoting.certificates.MAX_FILE_BYTES",
     "broker.hooks.MAX_OPEN_SENDS",

@@ -19,6 +19,7 @@ from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.daemon import configuration as daemon_configuration
+from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings, namesrv_defaults
 from triomq.protocol.settings import Declaration, SettingError, declarations, to_text
 from triomq.remoting.config import ClientSettings, ServerSettings
@@ -98,7 +99,7 @@ def namesrv_settings() -> str:
 def tls_settings() -> str:
     """Return the tls.* keys."""
     rows = ["| key | default | meaning |", "|---|---|---|"]
-    for record in (TlsSettings, HaTlsSettings):
+    for record in (TlsSettings, HaTlsSettings, MemberTlsSettings):
         for one in declarations(record):
             default = to_text(record()).get(one.key, "")
             rows.append(f"| `{one.key}` | {_code(default)} | {_cell(one.meaning)} |")

@@ -24,6 +24,7 @@ from triomq.daemon.command_line import options_of
 from triomq.daemon.health import parser as health_parser
 from triomq.daemon.settings_reference import facts
 from triomq.daemon.shutdown import HELP as SHUTDOWN_HELP
+from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.settings import declarations
 from triomq.remoting.config import ServerSettings
@@ -233,7 +234,7 @@ def pages() -> dict[str, str]:
         "mqadmin.1": admin_page(),
         "mqpipeline.1": pipeline_page(),
         "triomq.1": application_page(),
-        "mqbroker.conf.5": settings_page("mqbroker", [*broker_records, TlsSettings, HaTlsSettings]),
+        "mqbroker.conf.5": settings_page("mqbroker", [*broker_records, TlsSettings, HaTlsSettings, MemberTlsSettings]),
         "mqnamesrv.conf.5": settings_page("mqnamesrv", [NamesrvSettings, ServerSettings, TlsSettings]),
     }
 

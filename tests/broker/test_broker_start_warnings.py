@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.settings.ha_tls import HaTlsMode, HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.start_warnings import delete_when_problem, start_warnings
+from triomq.remoting.link_tls import LinkTlsMode
 
 
 @pytest.mark.parametrize(
@@ -25,12 +26,12 @@ def test_warnings(values: dict[str, str], expected: list[str]) -> None:
     assert all(text.startswith(begin) for text, begin in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("mode", list(HaTlsMode))
-def test_an_encrypted_broker_says_that_its_ha_port_is_in_the_clear(mode: HaTlsMode) -> None:
+@pytest.mark.parametrize("mode", list(LinkTlsMode))
+def test_an_encrypted_broker_says_that_its_ha_port_is_in_the_clear(mode: LinkTlsMode) -> None:
     for server_mode in ("enforcing", "permissive"):
         properties = {"tls.server.mode": server_mode, "tls.test.mode.enable": "false"}
         found = list(start_warnings(Configuration(ha_tls=HaTlsSettings(mode=mode), properties=properties)))
-        wanted = server_mode == "enforcing" and mode is HaTlsMode.disabled
+        wanted = server_mode == "enforcing" and mode is LinkTlsMode.disabled
         assert sum("the HA port is in the clear" in text for text in found) == wanted
 
 

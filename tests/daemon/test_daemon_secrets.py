@@ -12,6 +12,7 @@ from triomq.daemon.configuration import load_configuration
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import StartError
 from triomq.daemon.secret_names import SECRET_KEYS, is_secret, variable_of
+from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.settings import declarations
 from triomq.remoting.config import ClientSettings, ServerSettings
@@ -26,6 +27,7 @@ RECORDS = (
     NamesrvSettings,
     TlsSettings,
     HaTlsSettings,
+    MemberTlsSettings,
 )
 
 

@@ -351,7 +351,7 @@ def test_numbers_that_no_file_holds_and_broken_texts_are_refused(tmp_path: Path,
 
 
 def test_the_largest_index_and_position_that_are_taken_cost_no_member_its_life(tmp_path: Path) -> None:
-    """A program on a member's host may speak as the leader; the member refuses, or has them and goes on."""
+    """A program on a member's host may speak as the leader; the member refuses, or has them and continues."""
 
     async def scenario(lab: MemberLab, client: RemotingClient) -> None:
         leader = await lab.start()

@@ -22,11 +22,12 @@ from triomq.broker.replication.frames import REPORT
 from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.log_follower import MASTER_REFUSED, LogFollower
 from triomq.broker.replication.log_server import LogServer
-from triomq.broker.settings.ha_tls import HaTlsMode, HaTlsSettings
+from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.start_warnings import start_warnings
 from triomq.protocol.settings import SettingError, bind
 from triomq.remoting import network
 from triomq.remoting.handshake import HANDSHAKE_SECONDS
+from triomq.remoting.link_tls import LinkTlsMode
 from triomq.remoting.tls import TlsSettings
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
@@ -353,8 +354,8 @@ class Bench:
 async def bench(directory: Path, certificates: Certificates, **changes: Any) -> AsyncIterator[Bench]:
     store = await open_store(directory / "master", broker_role=BrokerRole.ASYNC_MASTER, **changes)
     tls = HaTls(*both(**certificates.master()), is_slave=False)
-    assert tls._accepting is not None
-    await tls._accepting.context()
+    assert tls.accepting is not None
+    await tls.accepting.context()
     async with trio.open_nursery() as nursery:
         yield Bench(nursery, configuration(store), store, tls)
         nursery.cancel_scope.cancel()
@@ -405,7 +406,7 @@ async def test_refusals_do_not_fill_the_log(
 
 def test_the_defaults_are_rocketmqs() -> None:
     settings, _ = both()
-    assert (settings.mode, settings.is_dialing_secure) == (HaTlsMode.disabled, False)
+    assert (settings.mode, settings.is_dialing_secure) == (LinkTlsMode.disabled, False)
     assert both(tls_ha_mode="enforcing")[0].is_dialing_secure
     assert not both(tls_ha_mode="permissive")[0].is_dialing_secure
     assert not both(tls_ha_mode="enforcing", tls_ha_enable="false")[0].is_dialing_secure
@@ -457,7 +458,7 @@ async def test_new_certificates_count_for_new_links_and_old_links_stay(
 
     put(certificates.master_pair)
     async with serving(tmp_path, certificates.master((str(certificate), str(key)))) as master:
-        accepting = master.tls._accepting
+        accepting = master.tls.accepting
         assert accepting is not None
         async with following(tmp_path / "one", master.address, certificates.slave()) as first:
             await assert_follows(master, first)
