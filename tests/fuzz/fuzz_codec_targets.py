@@ -17,6 +17,8 @@ from registrations_read import compressed_registration, read_all
 
 from triomq.broker.replication import frames
 from triomq.broker.replication.frames import ReportDecoder, TransferDecoder
+from triomq.dledger.member import sense
+from triomq.dledger.wire import bodies as dledger_bodies
 from triomq.http2 import events as http2_events
 from triomq.http2 import frames as http2_frames
 from triomq.http2 import header_block, hpack, huffman, sending, server_side
@@ -86,6 +88,25 @@ def json_bodies(data: bytes) -> None:
         return
     text = body.encode()
     assert cls.decode(text).encode() == text
+
+
+def member_requests(data: bytes) -> None:
+    """Number of the request @0 | body @1. What a member takes can be written again, and its numbers have
+    room in files."""
+    if not data:
+        return
+    kind = list(dledger_bodies.REQUESTS.values())[data[0] % len(dledger_bodies.REQUESTS)]
+    try:
+        request = kind.decode_request(data[1:])
+    except BodyError:
+        return
+    if sense.fault(request) is not None:
+        return
+    assert -1 <= request.term <= sense.LARGEST
+    if isinstance(request, dledger_bodies.PushRequest):
+        assert all(0 <= entry.index * 32 < 1 << 62 and 0 <= entry.pos < 1 << 62 for entry in request.entries)
+    text = request.encode()
+    assert kind.decode_request(text).encode() == text
 
 
 def registration_body(data: bytes) -> None:
@@ -202,6 +223,7 @@ def codec_targets() -> dict[str, tuple[Target, tuple[ModuleType, ...]]]:
     return {
         "header_fields": (header_fields, (base, entries)),
         "json_bodies": (json_bodies, (*text, heartbeat, route, topic_config)),
+        "member_requests": (member_requests, (*text, dledger_bodies, sense)),
         "registration_body": (registration_body, (*text, topic_config)),
         "http2_server": (http2_server, (server_side, http2_frames, sending, header_block)),
         "http2_header_block": (http2_header_block, (hpack, huffman)),

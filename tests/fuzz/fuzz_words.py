@@ -60,12 +60,19 @@ ADDRESS_WORDS = [
     *(b"0A0000010000", b"2A9F0000000000000064", b"127.0.0.1:10911", b"[::1]:1", b"65535", b"65536", b"FE80" * 8),
     b"0" * 32,
 ]
+MEMBER_WORDS = [
+    *(b'"term":', b'"leaderId":"n1"', b'"localId":"n1"', b'"remoteId":"n0"', b'"group":"g"', b'"commitIndex":'),
+    *(b'"entry":{', b'"batchEntry":[', b'"index":', b'"pos":', b'"size":49', b'"body":"eA=="', b'"type":"TRUNCATE"'),
+    *(b"9223372036854775807", b"9223372036854775808", b"-1", b"1.5", b"4611686018427387904", b"144115188075855872"),
+    *(b'"ledgerEndIndex":', b'"beginIndex":', b'"takeLeadershipLedgerIndex":', b'"transfereeId":"n0"', b"null"),
+]
 WORDS = {
     "header_fields": HEADER_WORDS,
     "http2_server": HTTP2_WORDS,
     "http2_header_block": HTTP2_WORDS,
     "json_bodies": BODY_WORDS + JSON_WORDS,
     "registration_body": BODY_WORDS,
+    "member_requests": MEMBER_WORDS + JSON_WORDS,
     "properties_text": LINE_WORDS,
     "replication_stream": STREAM_WORDS,
     "ids_and_addresses": ADDRESS_WORDS,
@@ -89,7 +96,7 @@ KINDS = {
     "frames": ("frames", "replication_stream"),
     "HTTP/2": ("http2_server", "http2_header_block"),
     "headers": ("binary_header", "json_header", "header_record", "header_fields"),
-    "fastjson": ("fastjson_text", "json_bodies", "registration_body"),
+    "fastjson": ("fastjson_text", "json_bodies", "registration_body", "member_requests"),
     "properties": ("sent_properties", "stored_properties", "properties_text", "ids_and_addresses"),
     "records": ("record", "taken_record", "due_record", "whole_record", "transaction_records"),
     "SQL92": ("sql92_expression",),
