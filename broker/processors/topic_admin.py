@@ -64,6 +64,7 @@ class TopicAdminProcessor:
         self._audit = audit
         self._configuration = configuration
         self._topics = topics
+        self._offsets = offsets
         self._deletion = TopicDeletion(topics, offsets, store)
         self._store = store
         self._stats = stats
@@ -139,17 +140,25 @@ class TopicAdminProcessor:
         return new_response(request, body=TopicList(topic_list=topics).encode())
 
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle CLEAN_EXPIRED_CONSUMEQUEUE."""
-        removed = self._store.upkeep.delete_expired_queues()
+        """Handle CLEAN_EXPIRED_CONSUMEQUEUE. A queue that gets messages again, or of which a group has an offset, must
+        not begin at 0: the group would wait behind its end."""
+        topics, offsets = self._topics, self._offsets
+        removed = self._store.upkeep.delete_expired_queues(
+            lambda topic: topics.get(topic) is not None or bool(offsets.groups_of_topic(topic))
+        )
         self._audit.done(connection, request, "expired queues removed", queues=removed)
         return new_response(request)
 
     def clean_unused_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle CLEAN_UNUSED_TOPIC: delete the consume queues of topics that are not in the table."""
+        """Handle CLEAN_UNUSED_TOPIC: delete the consume queues of topics that are not in the table, and what groups
+        have consumed of them: if use makes such a topic again, it begins at 0."""
+        before = self._store.reading.queues()
         try:
             removed = self._store.upkeep.delete_unused_topics(self._topics.names())
         except StoreError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        for topic in before.keys() - self._topics.names() - self._store.reading.queues().keys():
+            self._offsets.remove_outlived(topic, self._store.reading.max_offset)
         self._audit.done(connection, request, "queues of unused topics removed", queues=removed)
         return new_response(request)
 

@@ -23,7 +23,7 @@ from typing import Final
 from triomq.dledger.convert.half_places import HalfPlaces
 from triomq.dledger.convert.moving import HALF_TOPIC, renamed, set_offset
 from triomq.dledger.convert.sources import Found, MemberSource, PlainSource, Source
-from triomq.dledger.convert.tables import copy_tables, keep_ends, queue_ends
+from triomq.dledger.convert.tables import copy_tables, keep_ends
 from triomq.dledger.ledger.data_directories import data_settings, member_directory
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
@@ -39,6 +39,7 @@ from triomq.store.errors import StoreRefused
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.store_log import StoreLog
 from triomq.store.message_store import MessageStore
+from triomq.store.upkeep.offline import queue_ends
 from triomq.store.upkeep.progress import Progress, ProgressListener
 
 _PENDING_BYTES: Final = 1 << 20

@@ -10,9 +10,7 @@ from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from triomq.store.queues.queue_table import QueueTable
-from triomq.store.upkeep.offline import ReadOnlyFiles
 
 _OPEN_FILES: Final = 64
 _ABOUT_THE_LOG: Final = ("archived.json", "copied.json")
@@ -32,24 +30,6 @@ def copy_tables(files: Files, source: str, target: str) -> None:
             finally:
                 files.close(fd)
     files.sync_directory(target)
-
-
-def queue_ends(settings: StoreSettings) -> dict[tuple[str, int], int]:
-    """Return (topic, queue id) -> next queue offset, of every queue that has had a message. Reads only."""
-    files = ReadOnlyFiles()
-    paths = Layout(settings)
-    pool = OpenFiles(files, _OPEN_FILES)
-    size = (settings.mapped_file_size_consume_queue_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
-    ends: dict[tuple[str, int], int] = {}
-    for topic in files.list_directory(paths.queues):
-        for name in files.list_directory(f"{paths.queues}/{topic}"):
-            if name.isascii() and name.isdigit():
-                queue = ConsumeQueue(pool, paths.queue(topic, int(name)), size, topic, int(name))
-                queue.peek()
-                if queue.end:
-                    ends[topic, int(name)] = queue.end
-    pool.close_all()
-    return ends
 
 
 def keep_ends(settings: StoreSettings, files: Files, ends: dict[tuple[str, int], int]) -> None:

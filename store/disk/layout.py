@@ -6,6 +6,7 @@
 <root>/index/<yyyyMMddHHmmssSSS>                     local creation time
 <root>/checkpoint   abort   lock   config/*.json
 <root>/queuenote                                     ours: what a clean exit knew of the queues (queue_note.py)
+<root>/queueends                                     ours: ends of queues whose files are being made again
 <root>/unfinished                                    ours: a conversion into the directory has not ended
 <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out (salvage.py)
 <root>/salvage/<20 digits>-<end>.tail                ours: ends of the log that a slave cut (tail_cut.py)
@@ -31,6 +32,7 @@ class Layout:
         "config",
         "index",
         "lock",
+        "queue_ends",
         "queue_note",
         "queues",
         "queues_ext",
@@ -48,6 +50,7 @@ class Layout:
         self.queues = f"{root}/consumequeue"
         self.queues_ext = f"{root}/consumequeue_ext"
         self.queue_note = f"{root}/queuenote"
+        self.queue_ends = f"{root}/queueends"
         self.index = f"{root}/index"
         self.checkpoint = f"{root}/checkpoint"
         self.abort = f"{root}/abort"

@@ -64,13 +64,14 @@ class Upkeep:
         self._delete(gone)
         return len(gone)
 
-    def delete_expired_queues(self) -> int:
-        """Remove queues whose messages are all below the log's start (CLEAN_EXPIRED_CONSUMEQUEUE). Return the number
-        of queues removed."""
+    def delete_expired_queues(self, is_used: Callable[[str], bool]) -> int:
+        """Remove queues whose messages are all below the log's start (CLEAN_EXPIRED_CONSUMEQUEUE), except those of
+        topics that are used: the last file of such a queue, which retention leaves, alone knows where the queue
+        continues. Return the number of queues removed."""
         self._commit()
         begin = self._contents.log.min_offset
         expired = [queue for queue in self._contents.queues if queue.end and queue.max_physical_end <= begin]
-        expired = [queue for queue in expired if not is_system_topic(queue.topic)]
+        expired = [queue for queue in expired if not is_system_topic(queue.topic) and not is_used(queue.topic)]
         for queue in expired:
             log.info("expired queue removed", topic=queue.topic, queue_id=queue.queue_id)
         self._delete(expired)

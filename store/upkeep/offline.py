@@ -27,9 +27,11 @@ from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
 from triomq.store.upkeep.progress import Progress, StartProgress, unseen
+from triomq.store.upkeep.queue_floors import note_ends
 
 # Progress is reported once per this many records.
 _STEP_RECORDS = 1024
+_OPEN_FILES = 256
 
 
 class ReadOnlyFiles(Files):
@@ -316,10 +318,30 @@ def dump(
     offline.close()
 
 
+def queue_ends(settings: StoreSettings) -> dict[tuple[str, int], int]:
+    """Return (topic, queue id) -> next queue offset, of every queue that has had a message. Reads only."""
+    files = ReadOnlyFiles()
+    paths = Layout(settings)
+    pool = OpenFiles(files, _OPEN_FILES)
+    size = (settings.mapped_file_size_consume_queue_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
+    ends: dict[tuple[str, int], int] = {}
+    for topic in files.list_directory(paths.queues):
+        for name in files.list_directory(f"{paths.queues}/{topic}"):
+            if name.isascii() and name.isdigit():
+                queue = ConsumeQueue(pool, paths.queue(topic, int(name)), size, topic, int(name))
+                queue.peek()
+                if queue.end:
+                    ends[topic, int(name)] = queue.end
+    pool.close_all()
+    return ends
+
+
 def clear_derived(settings: StoreSettings) -> list[str]:
     """Move consume queues, ext files and index aside and mark the store as not cleanly closed; the next `load` rebuilds
-    them from the whole log. Return the paths of the old ones."""
+    them from the whole log. The ends of the queues are noted before: the log does not tell those of queues whose
+    messages have expired. Return the paths of the old ones. Raises OSError, StoreRefused."""
     paths = Layout(settings)
+    note_ends(Files(), paths, queue_ends(settings))
     moved: list[str] = []
     for path in (paths.queues, paths.queues_ext, paths.index):
         if Path(path).exists():

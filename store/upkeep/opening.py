@@ -26,6 +26,7 @@ from triomq.store.queues.dispatch import Dispatch
 from triomq.store.queues.queue_note import QueueNote
 from triomq.store.results import RecoveryReport
 from triomq.store.upkeep.progress import Progress, ProgressListener
+from triomq.store.upkeep.queue_floors import QueueFloors
 from triomq.store.upkeep.recovery import Recovery
 
 log = structlog.get_logger("triomq.store")
@@ -145,15 +146,22 @@ class Opening:
         self.report = recovery.report
         for _ in recovery.steps(was_clean=was_clean):
             await trio.lowlevel.checkpoint()
+        is_master = not self._settings.is_slave and not self._contents.log.needs_quorum
+        if is_master and not recovery.report.is_as_noted:
+            self._directory.mark_unclean()
+            for _ in QueueFloors(self._contents, self._live_topics(with_leaving=False)).steps():
+                await trio.lowlevel.checkpoint()
         return recovery.report
 
-    def _live_topics(self) -> Callable[[str], bool]:
+    def _live_topics(self, *, with_leaving: bool = True) -> Callable[[str], bool]:
         """Return a function that is True for topics that were not deleted, according to topics.json; without that
-        file, for all topics."""
+        file, for all topics. `with_leaving` includes topics whose deletion has begun."""
         path = f"{self._contents.paths.config}/topics.json"
         data: Any = JsonFile(self._contents.files, path, fastjson.loads).peek()
         try:
             topics = frozenset(data["topicConfigTable"])
+            if not with_leaving:
+                topics = topics.difference(data.get("deletedTopics", ()))
         except (KeyError, TypeError):
             return lambda topic: True
         return lambda topic: topic in topics or topic.startswith(LMQ_PREFIX) or is_system_topic(topic)

@@ -106,6 +106,7 @@ class FakeStore:
         self.deleted: list[str] = []
         self.used: list[str] = []
         self.calls: list[str] = []
+        self.expired: set[str] = set()
         self.found = QueryResult()
         self.queries: list[tuple[str, str, int, int, int]] = []
         self.files: Any = None
@@ -171,8 +172,12 @@ class FakeStore:
         self.used = sorted(used)
         return 0
 
-    def delete_expired_queues(self) -> int:
+    def queues(self) -> dict[str, list[int]]:
+        return {topic: [queue_id] for topic, queue_id in self.entries}
+
+    def delete_expired_queues(self, is_used: Callable[[str], bool]) -> int:
         self.calls.append("delete_expired_queues")
+        self.expired = {topic for topic, _ in self.entries if not is_used(topic)}
         return 0
 
     def delete_files_now(self) -> None:

@@ -206,7 +206,11 @@ def test_lists_and_cleaning(admin: Admin) -> None:
     listed = json.loads(admin.topic.system_topics(admin.connection, request(305)).body)["topicList"]
     assert {"TBW102", "b-a", "C_REPLY_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"} <= set(listed)
     assert "T" not in listed
+    for topic in ("T", "Consumed", "Gone"):
+        admin.store.fill(topic, 0)
+    admin.offsets.commit("G", "Consumed", 0, 30)
     admin.topic.clean_expired_queues(admin.connection, request(306))
+    assert admin.store.expired == {"Gone"}, "other queues would begin at 0, in front of their groups"
     admin.topic.clean_unused_topics(admin.connection, request(316))
     assert admin.store.calls == ["delete_expired_queues"]
     assert "T" in admin.store.used

@@ -229,6 +229,10 @@ async def test_a_manual_request_runs_at_once(tmp_path: Path, autojump_clock: tri
     await store.close()
 
 
+def nothing_used(topic: str) -> bool:
+    return False
+
+
 async def test_topics_and_expired_queues(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     clock = WallClock(NOON_MS)
     store = await open_store(tmp_path, clock=clock, files=DiskFiles(), file_reserved_time_hours=0)
@@ -238,13 +242,15 @@ async def test_topics_and_expired_queues(tmp_path: Path, autojump_clock: trio.te
     store.append(message("Unused", 1, b"x"))
     store.commit()
     end = store.reading.queue_end("Unused", 1)
-    assert store.upkeep.delete_expired_queues() == 0
+    assert store.upkeep.delete_expired_queues(nothing_used) == 0
     age(tmp_path, clock.now_ms)
     clock.now_ms += HOUR_MS
     store.upkeep.delete_files_now()
     await store._retention.clean()
     assert store.reading.min_offset("Old", 0) == store.reading.max_offset("Old", 0) == 1
-    assert store.upkeep.delete_expired_queues() == 1
+    assert store.upkeep.delete_expired_queues(lambda topic: topic == "Old") == 0
+    assert store.reading.max_offset("Old", 0) == 1, "a topic that is used begins behind what it had"
+    assert store.upkeep.delete_expired_queues(nothing_used) == 1
     assert store.reading.queues() == {"T": [0, 1], "Unused": [1]}
     assert store.upkeep.delete_unused_topics(["T"]) == 1
     assert store.reading.queues() == {"T": [0, 1]}
