@@ -3,7 +3,8 @@ ScheduleMessageService).
 
 Each delay level is one queue, and its messages fall due in the order in which they were stored. So one task per level
 waits for one thing: the due time of the next message, or the queue's watermark if there is none. Pending messages cost
-nothing, and nothing is polled while nothing is pending.
+nothing, and nothing is polled while nothing is pending. Queues above the last level of messageDelayLevel are served,
+too: messages wait there if the table had more levels, and their due times are in their entries.
 
     delayOffset.json   level -> queue offset of the next message to deliver; written every few seconds and at stop,
                        after what it passes is on disk
@@ -65,6 +66,8 @@ RETRY_MS = 100
 RETRY_LIMIT_MS = 60_000
 LOG_EVERY_FAILURES = 100
 AFTER_FAILURE_SECONDS = 10.0
+LONGEST_DELAY_MS = 366 * 86_400_000
+"""Of a level that messageDelayLevel lacks: a due time that is further away is damage."""
 BATCH_MESSAGES = 256
 """Of a batch, and of batches between which other tasks do not run."""
 BLOCK_MESSAGES = 32
@@ -180,14 +183,23 @@ class DelayedDelivery:
         """Return the same of all levels, also of those that have delivered nothing yet."""
         return {
             level: (self._offsets.get(level), self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1))
-            for level in range(1, self._levels.max_level + 1)
+            for level in self._served_levels()
         }
+
+    def _served_levels(self) -> list[int]:
+        """Return the levels of messageDelayLevel, and those above them in which messages wait since it had more."""
+        last = self._levels.max_level
+        ends = self._store.reading.ends(SCHEDULE_TOPIC)
+        above = [
+            queue_id + 1 for queue_id, end in ends.items() if queue_id >= last and end > self._offsets.get(queue_id + 1)
+        ]
+        return [*range(1, last + 1), *sorted(above)]
 
     def next_due_ms(self) -> int | None:
         """Return when the next message falls due (wall clock, ms), None if none is pending. For masters only."""
         now_ms = self._now_ms()
         soonest: int | None = None
-        for level in range(1, self._levels.max_level + 1):
+        for level in self._served_levels():
             head = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, self._offsets.get(level), 1)
             if head:
                 physical_offset, _, code = head[0]
@@ -199,10 +211,14 @@ class DelayedDelivery:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until cancelled; the store must be loaded. The caller then persists the offsets."""
         self._offsets.load()
-        for level in range(1, self._levels.max_level + 1):
+        levels = self._served_levels()
+        for level in levels:
             self._correct(level)
+        for level in levels[self._levels.max_level :]:
+            waiting = self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1) - self._offsets.get(level)
+            log.warning("delay level above messageDelayLevel found", level=level, messages_waiting=waiting)
         async with trio.open_nursery() as nursery:
-            for level in range(1, self._levels.max_level + 1):
+            for level in levels:
                 nursery.start_soon(self._serve, level)
             nursery.start_soon(self._persist_now_and_then)
             task_status.started()
@@ -276,12 +292,14 @@ class DelayedDelivery:
 
     def _deliver_at(self, level: int, physical_offset: int, code: int, now_ms: int) -> int:
         """Return the due time of an entry's message, in ms. It is the entry's tags code, unless that is further away
-        than the level allows (the clock was set back, or the level was shortened): then the message is due now."""
+        than the level allows (the clock was set back, or the level was shortened): then the message is due now. What a
+        level above the table allows is not known."""
         if code < LOWEST_TAGS_CODE:
             record = self._store.reading.record_at(physical_offset)
             is_whole = record is not None and len(record) >= FIXED_BYTES
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record and is_whole else now_ms
-        return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
+        longest_ms = self._levels.delay_ms(level) if level <= self._levels.max_level else LONGEST_DELAY_MS
+        return code if code <= now_ms + longest_ms else now_ms
 
     def deliver(self, level: int) -> bool:
         """Deliver a batch of due messages. Return False if the store refused a message. Not for a member of a group."""

@@ -104,6 +104,13 @@ PAUSE = Action(Kind.PAUSE)
 END = Action(Kind.END)
 
 
+def _check(half: HalfMessage) -> Action:
+    """Count a check and return its action. Rounds in which the message was put back because it is immune count for
+    nothing: with a long immunity it would be discarded before its producer was ever asked."""
+    half.properties[names.TRANSACTION_CHECK_TIMES] = str(half.check_times + 1)
+    return Action(Kind.CHECK, half)
+
+
 class CheckRun:
     """See the module's docstring. `half_offset` and `op_offset` are the consumed offsets of the two queues."""
 
@@ -119,7 +126,7 @@ class CheckRun:
         self._earlier: set[int] = set()  # half offsets before the start that have ended
         self._done: set[int] = set()  # op offsets behind op_offset that are no longer needed
         self._pulled: OpPull | None = None
-        self._half: HalfMessage | None = None  # the one at half_offset, with its checks counted
+        self._half: HalfMessage | None = None  # the one at half_offset
         self._is_behind_gap = False  # the last pull found only op messages to pass over
         self._is_over = False
 
@@ -155,7 +162,6 @@ class CheckRun:
                 return None
             if self._is_given_up(half, now_ms):
                 return Action(Kind.DISCARD, half)
-            half.properties[names.TRANSACTION_CHECK_TIMES] = str(half.check_times + 1)
             self._half = half
         if self.start_ms <= half.store_timestamp <= now_ms:
             return END  # stored during this run; one with a later time was stored when the clock was ahead
@@ -170,7 +176,7 @@ class CheckRun:
         immunity = half.properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is not None:
             seconds = small_number(immunity)
-            limit_ms = seconds * 1000 if seconds is not None else limit_ms
+            limit_ms = min(seconds * 1000, self.rules.reserved_ms) if seconds is not None else limit_ms
             if age_ms < limit_ms:
                 half.properties.setdefault(names.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
                 return Action(Kind.PUT_BACK, half)
@@ -182,9 +188,9 @@ class CheckRun:
             self._pull(reads)
             return None
         if age_ms < 0 or newest is None or newest.born_timestamp - self.start_ms > self.rules.timeout_ms:
-            return Action(Kind.CHECK, half)
+            return _check(half)
         if len(self._removed) + len(self._done) >= MAX_OPS_HELD:
-            return Action(Kind.CHECK, half)
+            return _check(half)
         self._pull(reads)
         return None
 
@@ -200,7 +206,9 @@ class CheckRun:
         return read.message
 
     def _is_given_up(self, half: HalfMessage, now_ms: int) -> bool:
-        return half.check_times >= self.rules.check_max or now_ms - half.born_timestamp > self.rules.reserved_ms
+        """Return whether the producer was asked often enough, or the message is too old to be asked about again."""
+        is_old = now_ms - half.born_timestamp > self.rules.reserved_ms
+        return half.check_times >= self.rules.check_max or (is_old and half.check_times > 0)
 
     def _next(self) -> None:
         self.half_offset += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from triomq.broker.message_writer import PendingPut
@@ -38,7 +39,7 @@ class TransactionStore(CheckReads, Protocol):
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
         """Resume the checks of a discarded message. Raises RecordError if there is none."""
 
-    def queue_ids(self) -> range:
+    def queue_ids(self) -> Sequence[int]:
         """Return the ids of the half queues; create the topic if it does not exist."""
 
     def half_offset(self, queue_id: int) -> int:

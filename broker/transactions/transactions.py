@@ -210,8 +210,7 @@ class TransactionLog:
         self._states.clear()
         self._next_ops.clear()
         last = self._store.reading.last_record()  # now: in a group, clients send behind it while the rest is read
-        topic = self._topics.get(TRANS_HALF_TOPIC)
-        for queue_id in range(topic.read_queue_nums if topic is not None else 1):
+        for queue_id in self._half_queues():
             states = self._begun(queue_id)
             while self._has_unread_ops(queue_id):
                 self._read_ops(queue_id, states)
@@ -389,8 +388,16 @@ class TransactionLog:
             self._stats.internal_get(found.message_count)
         return found
 
-    def queue_ids(self) -> range:
-        return range(self._topics.half_topic().read_queue_nums)
+    def queue_ids(self) -> Sequence[int]:
+        self._topics.half_topic()
+        return self._half_queues()
+
+    def _half_queues(self) -> Sequence[int]:
+        """Return the queues of half messages: those of the topic, and others that have messages, if it had more."""
+        topic = self._topics.get(TRANS_HALF_TOPIC)
+        count = topic.read_queue_nums if topic is not None else 1
+        ends = self._store.reading.ends(TRANS_HALF_TOPIC)
+        return [*range(count), *sorted(queue_id for queue_id, end in ends.items() if queue_id >= count and end)]
 
     def half_offset(self, queue_id: int) -> int:
         return self._consumed(TRANS_HALF_TOPIC, queue_id)

@@ -72,7 +72,7 @@ class Waiting:
             levels.append(
                 {
                     "level": level,
-                    "delay_seconds": delays.delay_ms(level) / 1000,
+                    "delay_seconds": delays.delay_ms(level) / 1000 if level <= delays.max_level else None,
                     "waiting": max(0, end - done),
                     "queue": queue_id,
                     "next": done,

@@ -17,6 +17,7 @@ from golden_data import copy_golden_store, golden_expectation
 from hypothesis import given
 from hypothesis import strategies as st
 from stored_records import encoded
+from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets, real_message
 from triomq.broker.metrics.stats import BrokerStats
@@ -94,6 +95,34 @@ async def test_a_level_above_the_last_is_the_last(tmp_path: Path, autojump_clock
         assert lab.bodies("T") == []
         await trio.sleep(0.2)
         assert lab.messages("T")[0].properties["DELAY"] == "2"
+
+
+async def test_levels_that_the_table_has_lost_deliver_what_waits_there_when_it_is_due(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path, store={"message_delay_level": "1s 3s 5s 15s"}) as lab:
+        await lab.put("T", b"waits", DELAY="4")
+    async with open_lab(tmp_path, store={"message_delay_level": "1s 3s"}) as lab:
+        offsets = DelayOffsets(MemoryFile(), offload=inline)
+        delivery = DelayedDelivery(
+            lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
+        )
+        assert delivery.every_level() == {1: (0, 0), 2: (0, 0), 4: (0, 1)}
+        due_ms = delivery.next_due_ms()
+        assert due_ms is not None
+        with capture_logs() as lines:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(delivery.run)
+                await trio.sleep((due_ms - lab.now_ms()) / 1000 - 0.5)
+                assert lab.bodies("T") == [], "its due time is in its entry"
+                await trio.sleep(2)
+                assert lab.bodies("T") == [b"waits"]
+                nursery.cancel_scope.cancel()
+        assert [(line["level"], line["messages_waiting"]) for line in lines if line["log_level"] == "warning"] == [
+            (4, 1)
+        ]
+        assert delivery.every_level() == {1: (0, 0), 2: (0, 0)}
+        assert delivery.progress() == {4: (1, 1)}
 
 
 async def test_due_together_is_written_together(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:

@@ -165,9 +165,27 @@ def test_checked_too_often(times: str, wanted: Kind) -> None:
 
 
 def test_too_old_for_the_log_is_given_up() -> None:
-    queues = Queues({0: half(0, RESERVED_MS + 1), 1: half(1, RESERVED_MS)})
+    queues = Queues({0: half(0, RESERVED_MS + 1, TRANSACTION_CHECK_TIMES="1"), 1: half(1, RESERVED_MS)})
     queues.run()
     assert queues.done == [(Kind.DISCARD, 0), (Kind.CHECK, 1)]
+
+
+@pytest.mark.parametrize("immunity", [None, "5", str(2 * RESERVED_MS // 1000)])
+def test_nobody_is_given_up_unasked(immunity: str | None) -> None:
+    """Also behind a broker that was down for days, and with an immunity that is longer than messages are kept."""
+    properties = {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity} if immunity is not None else {}
+    queues = Queues({0: half(0, RESERVED_MS + 1, 60_000, **properties)})
+    queues.run()
+    assert queues.done == [(Kind.CHECK, 0)]
+
+
+def test_rounds_in_which_it_is_immune_are_no_checks() -> None:
+    message = half(0, 1_000, CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    for _ in range(CHECK_MAX + 2):
+        queues = Queues({0: message})
+        queues.run()
+        assert queues.done == [(Kind.PUT_BACK, 0)]
+    assert message.check_times == 0
 
 
 def test_the_first_check_is_counted_once_however_many_ops_are_read() -> None:

@@ -256,6 +256,25 @@ async def test_an_open_half_message_is_checked_and_put_back(
         assert lab.bodies("T", 3) == [b"ended", b"pay"]
 
 
+async def test_half_messages_in_queues_that_the_topic_has_lost_are_checked(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        lab = transactions.lab
+        assert list(transactions.log.queue_ids()) == [0]
+        half = lab.message(TRANS_HALF_TOPIC, b"pay", 2, {"REAL_TOPIC": "T", "REAL_QID": "0", "PGROUP": "PID"})
+        assert lab.store.append(half).is_ok
+        lab.store.commit()
+        assert list(transactions.log.queue_ids()) == [0, 2]
+        await trio.sleep(60)
+        await transactions.checks.check()
+        [copy] = transactions.asked()
+        put = PutResult(PutStatus.PUT_OK, physical_offset=copy.commit_log_offset, queue_offset=1)
+        answer = transactions.end(put, COMMIT)
+        assert answer is not None and answer.code == 0
+        assert lab.bodies("T") == [b"pay"]
+
+
 async def test_given_up_after_the_last_check_and_resumed(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
