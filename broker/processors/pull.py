@@ -20,7 +20,7 @@ from triomq.broker.filters.limits import REMEMBERED_CHARACTERS
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.steps import compile_first
-from triomq.broker.pulls.cold_pulls import FETCH_SECONDS, STILL_ON_DISK, pull_when_read
+from triomq.broker.pulls.cold_pulls import STILL_ON_DISK, again_cold, cold_pull, pull_when_read
 from triomq.broker.pulls.delayed_pulls import delay_pull
 from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.broker.pulls.selection import FilterChooser
@@ -154,9 +154,8 @@ class PullProcessor:
             return None
         self._commit(header)
         if isinstance(tried, OnDisk):
-            deadline = trio.current_time() + FETCH_SECONDS
-            cold = self._store.reading.cold
-            pull_when_read(self.long_polling, cold, connection, request, header, tried.missing, deadline)
+            parked = cold_pull(connection, request, header, seconds if suspends else 0)
+            pull_when_read(self.long_polling, self._store.reading.cold, parked, tried.missing)
             return None
         if not suspends:
             return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
@@ -215,25 +214,27 @@ class PullProcessor:
         tried = self._attempt(connection, request, header)
         if isinstance(tried, RemotingCommand):
             return tried
-        left_seconds = parked.deadline - trio.current_time()
+        now = trio.current_time()
         if isinstance(tried, OnDisk):
             if parked.failure is not None:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, parked.failure)
-            if left_seconds <= 0:
+            if parked.deadline <= now:
                 return self._nothing_yet(request, header, tried.group, STILL_ON_DISK)
-            cold = self._store.reading.cold
-            pull_when_read(self.long_polling, cold, connection, request, header, tried.missing, parked.deadline)
+            pull_when_read(self.long_polling, self._store.reading.cold, again_cold(parked), tried.missing)
             return None
+        suspends = header.sys_flag & sys_flag.PULL_SUSPEND != 0
         if isinstance(tried, OverQuota):
-            if left_seconds <= 0:
+            if not suspends or not self._wait_seconds(header):  # it waited for the disk, and the quota has gone since
+                raise tried.quotas.refusal(tried.excess, connection.remote)
+            if parked.patience_end <= now:
                 return self._nothing_yet(request, header, tried.group, tried.excess.remark)
             if not parked.is_delayed:
                 tried.quotas.delayed(tried.excess)
-            delay_pull(self.long_polling, connection, request, header, parked.deadline, tried.excess.wait_seconds)
+            delay_pull(self.long_polling, connection, request, header, parked.patience_end, tried.excess.wait_seconds)
             return None
-        if not parked.is_delayed or left_seconds <= 0:
+        if not suspends or parked.patience_end <= now or not (parked.is_delayed or parked.is_cold):
             return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
-        self.long_polling.park(connection, request, header, tried.message_filter, left_seconds)
+        self.long_polling.park(connection, request, header, tried.message_filter, parked.patience_end - now)
         return None
 
     def _nothing_yet(

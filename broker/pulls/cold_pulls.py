@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+import trio
+
 from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.pull import PullMessageRequestHeader
@@ -22,20 +24,31 @@ FETCH_SECONDS: Final = 5.0
 STILL_ON_DISK: Final = "the messages are still being read from the disk"
 
 
-def pull_when_read(
-    polling: LongPolling,
-    cold: ColdReads,
-    connection: Connection,
-    request: RemotingCommand,
-    header: PullMessageRequestHeader,
-    missing: Missing,
-    deadline: float,
-) -> None:
-    """Hold a pull until what it misses is read, at the longest until `deadline` (trio's time), and then run it again.
-    The pulls of one connection run in its turns: the same blocks may hold what a thousand of them want."""
-    parked = ParkedPull(connection, request, header, None, header.queue_offset, deadline)
-    parked.is_delayed = True
-    polling.hold(parked, deadline)
+def cold_pull(
+    connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader, patience_seconds: float
+) -> ParkedPull:
+    """Return a pull that waits for the disk first, and for anything else no longer than its client allows."""
+    now = trio.current_time()
+    parked = ParkedPull(connection, request, header, None, header.queue_offset, now + FETCH_SECONDS)
+    parked.patience_end = now + patience_seconds
+    return parked
+
+
+def again_cold(before: ParkedPull) -> ParkedPull:
+    """Return a pull that was held before, with what is left of its time, to wait for the disk."""
+    header = before.header
+    parked = ParkedPull(before.connection, before.request, header, None, header.queue_offset, before.deadline)
+    parked.patience_end = before.patience_end
+    parked.is_delayed = before.is_delayed
+    return parked
+
+
+def pull_when_read(polling: LongPolling, cold: ColdReads, parked: ParkedPull, missing: Missing) -> None:
+    """Hold a pull until what it misses is read, at the longest until its deadline, and then run it again. The pulls of
+    one connection run in its turns: the same blocks may hold what a thousand of them want."""
+    connection = parked.connection
+    parked.is_cold = True
+    polling.hold(parked, parked.deadline)
 
     def read(error: OSError | None) -> None:
         if not parked.is_parked or not connection.is_open:

@@ -87,9 +87,11 @@ class ParkedPull:
         "failure",
         "header",
         "held_bytes",
+        "is_cold",
         "is_delayed",
         "is_parked",
         "message_filter",
+        "patience_end",
         "request",
         "scanned_offset",
         "since",
@@ -113,10 +115,17 @@ class ParkedPull:
         self.deadline = deadline
         self.held_bytes = PARKED_BYTES + request.held_bytes + len(header.subscription or "")
         self.is_parked = True
-        self.is_delayed = False
+        self.is_cold = False  # it waits for the disk
+        self.is_delayed = False  # it waits for a quota, or did, and is counted among those
+        self.patience_end = deadline  # until then its client lets it wait for anything but the disk
         self.failure: str | None = None  # why what it waits for was not read from the disk
         self.since = inf  # when it left: since when it was held
         self.waiter: Waiter | None = None
+
+    def end_time(self, now: float) -> None:
+        """Let its time be over at `now`: it may not be held again."""
+        self.deadline = min(self.deadline, now)
+        self.patience_end = min(self.patience_end, now)
 
 
 _Deadline: TypeAlias = tuple[float, int, ParkedPull]
@@ -162,9 +171,9 @@ class LongPolling:
         self.hold(ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline), deadline)
 
     def hold(self, parked: ParkedPull, due: float) -> None:
-        """Hold a pull until `due` (trio's time); one that is not delayed no longer than until there is a message."""
+        """Hold a pull until `due` (trio's time); one that waits for a message no longer than until there is one."""
         self._enter(parked, due)
-        if not parked.is_delayed:
+        if not parked.is_delayed and not parked.is_cold:
             self._wait(parked)
         self._check_memory(parked)
 
@@ -250,7 +259,7 @@ class LongPolling:
         held = self._by_connection[connection]
         now = trio.current_time()
         for parked in list(islice(held, min(len(held) // EVICTED_SHARE + 1, EVICTED_AT_ONCE))):
-            parked.deadline = now
+            parked.end_time(now)
             self._finish(parked)
 
     def _find_largest_holder(self) -> Connection | None:
@@ -287,6 +296,7 @@ class LongPolling:
         for deadlines in (self._deadlines, self._to_purge):
             for at, (due, number, parked) in enumerate(deadlines):
                 parked.deadline += seconds
+                parked.patience_end += seconds
                 deadlines[at] = (due + seconds, number, parked)
 
     def _wait(self, parked: ParkedPull) -> None:
@@ -423,6 +433,6 @@ class LongPolling:
             heappop(self._deadlines)
             if parked.is_parked:
                 if self.has_ended:
-                    parked.deadline = min(parked.deadline, trio.current_time())
+                    parked.end_time(trio.current_time())
                 self._finish(parked)
         return len(self._deadlines) > 0

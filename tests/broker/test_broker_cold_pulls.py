@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ from broker_store_lab import settle
 from broker_whole import SETTINGS, whole_broker
 from test_broker_delay import delivering
 from test_broker_pull import COMMIT, SUBSCRIPTION, SUSPEND, Pulls, open_pulls
-from test_broker_quota_pulls import WaitedConnection, found
+from test_broker_quota_pulls import WAITS, LimitedPulls, WaitedConnection, found
 from trio.testing import MockClock
 
 from triomq.broker.pulls.cold_pulls import FETCH_SECONDS
@@ -239,3 +239,44 @@ async def test_delayed_messages_on_the_disk_are_read_by_the_thread_before_they_a
         assert pulls.lab.bodies("T")[3:] == [b"late %d" % number for number in range(40)]
         assert cold.read_count == 1
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("suspend_ms", [0, 15_000])
+async def test_a_cold_pull_that_exceeds_a_quota_meanwhile_and_does_not_wait_is_refused_at_once(
+    tmp_path: Path, autojump_clock: MockClock, suspend_ms: int
+) -> None:
+    async with cold_pulls(tmp_path) as cold:
+        quotas = LimitedPulls(cold.pulls, "messagesOut=1").quotas
+        cold.connection = cast(WaitedConnection, cold.pulls.connection)
+        flags = SUBSCRIPTION if suspend_ms else WAITS
+        for _ in range(2):
+            assert cold.pulls.pull(sys_flag=flags, suspend_timeout_millis=suspend_ms) is None
+        began = trio.current_time()
+        await cold.run_all()
+        first, second = [answer for _, answer in cold.connection.answers]
+        assert (first.code, second.code != 0) == (0, True)
+        assert "try again in" in (second.remark or "")
+        assert trio.current_time() == began
+        assert quotas.refusals.values() == {"quotaRefused_group_messagesOut": "1"}
+        cold.assert_nothing_held()
+
+
+async def test_a_cold_pull_that_exceeds_a_quota_meanwhile_waits_for_it_and_is_counted_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with cold_pulls(tmp_path) as cold:
+        quotas = LimitedPulls(cold.pulls, "messagesOut=1").quotas
+        cold.connection = cast(WaitedConnection, cold.pulls.connection)
+        began = trio.current_time()
+        for _ in range(2):
+            assert cold.pulls.pull(max_msg_nums=2, sys_flag=WAITS, suspend_timeout_millis=15_000) is None
+        await cold.run_all()
+        assert found(await cold.connection.next_answer()) == (0, 2)
+        cold.cold._known.clear()
+        while not cold.connection.answers:
+            await trio.sleep(0.5)
+            await cold.run_all()
+        assert found(await cold.connection.next_answer()) == (0, 2)
+        assert 2 <= trio.current_time() - began < 4, "longer than the disk may take is no bound of a quota's wait"
+        assert quotas.refusals.values() == {"quotaDelayed_group_messagesOut": "1"}
+        cold.assert_nothing_held()
