@@ -12,9 +12,9 @@ listeners. Without a configuration file it lasts until the broker stops.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -35,6 +35,7 @@ from triomq.protocol.errors import RequestRefused
 from triomq.protocol.java_properties import PropertiesError
 from triomq.protocol.settings import SettingError, changed, declarations, to_text
 from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.scheduling.places import Place, Places
 from triomq.store.config import StoreSettings
 from triomq.store.delay import DelayLevels
 
@@ -80,7 +81,7 @@ class ConfigurationUpdate:
         self._configuration = configuration
         self._now_ms = now_ms
         self._listeners: list[Listener] = []
-        self._updating = trio.Lock()
+        self._places = Places()
         self.data_version = DataVersion(timestamp=now_ms())
 
     def on_change(self, listener: Listener) -> None:
@@ -95,9 +96,11 @@ class ConfigurationUpdate:
         listed.update({key: text for key, kept in self._kept.items() if (text := kept.text())})
         return listed
 
-    async def update(self, body: bytes, *, remote: str, changed: Changed | None = None) -> frozenset[str]:
-        """Apply properties text; return the changed keys. Raises RequestRefused with nothing changed. `changed`
-        observes the change that this makes."""
+    def update(
+        self, body: bytes, *, remote: str, changed: Changed | None = None
+    ) -> Coroutine[Any, Any, frozenset[str]]:
+        """Take the place of an update among the others, and return what applies it: properties text. That returns the
+        changed keys, or raises RequestRefused with nothing changed. `changed` observes the change that it makes."""
         broker = self._configuration.broker
         if not broker.acl_enable and not broker.config_update_without_acl:
             log.warning("update refused without access control", remote=remote)
@@ -106,7 +109,12 @@ class ConfigurationUpdate:
             values = java_properties.parse_request(body)
         except PropertiesError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
-        async with self._updating:
+        return self._update(values, remote, changed, self._places.take("update"))
+
+    async def _update(
+        self, values: dict[str, str], remote: str, changed: Changed | None, place: Place
+    ) -> frozenset[str]:
+        async with place:
             kept = {key: values.pop(key) for key in self._kept.keys() & values.keys()}
             for key, text in kept.items():
                 try:
@@ -151,7 +159,7 @@ class ConfigurationUpdate:
         return keys
 
     async def _change_kept(self, key: str, text: str, remote: str, changed: Changed | None) -> frozenset[str]:
-        """Change a kept value, which was checked; the update that holds the lock is the only one that changes it."""
+        """Change a kept value, which was checked; the update whose turn it is is the only one that changes it."""
         kept = self._kept[key]
         before = kept.text()
         kept.change(text)

@@ -11,6 +11,9 @@ topic's next life.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import structlog
 import trio
 
@@ -32,10 +35,14 @@ class TopicDeletion:
         self._offsets = offsets
         self._store = store
 
-    async def delete(self, topic: str) -> None:
-        """Delete a topic, and return when that is on disk. Raises RequestRefused if it is not deleted, or if that could
-        not be written; the text says which."""
+    def begin(self, topic: str) -> Coroutine[Any, Any, None]:
+        """Begin to delete a topic, so that what arrives from now on comes after it, and return what completes that; it
+        must be awaited. It returns when that is on disk, and raises RequestRefused if the topic is not deleted, or if
+        that could not be written; the text says which."""
         self._topics.begin_deletion(topic)
+        return self._complete(topic)
+
+    async def _complete(self, topic: str) -> None:
         try:
             with trio.CancelScope(shield=True):  # a deletion that has begun is not left half done
                 await self._delete(topic)
@@ -66,7 +73,7 @@ class TopicDeletion:
         for topic in self._topics.being_deleted():
             log.warning("deletion of a topic found begun; it is completed", topic=topic)
             try:
-                await self.delete(topic)
+                await self.begin(topic)
             except RequestRefused as error:
                 log.error("deletion of a topic not completed", topic=topic, reason=error.remark)
         for topic in self._topics.deleted():

@@ -18,9 +18,10 @@ are. A namespace counts from its first entry on, and as long as the file has it,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 import trio
@@ -123,9 +124,10 @@ class KvConfig:
         entries = self._table.get(namespace)
         return b'{"table":{%b}}' % b",".join([piece for _, piece in entries.values()]) if entries is not None else None
 
-    async def put(self, namespace: str, key: str, value: str, steps: Steps = NO_LINE) -> str | None:
-        """Set a value and persist the table; return the value before. Raises RequestRefused if the file cannot be
-        written or the table is full, or a text too long."""
+    def put(self, namespace: str, key: str, value: str, steps: Steps = NO_LINE) -> Coroutine[Any, Any, str | None]:
+        """Take the place of a change among the others, and return what sets a value and persists the table; it must be
+        awaited. That returns the value before. Both raise RequestRefused: if a text is too long, or if the file cannot
+        be written or the table is full."""
         for what, text, limit in (
             ("namespace", namespace, MAX_NAME_LENGTH),
             ("key", key, MAX_NAME_LENGTH),
@@ -134,21 +136,24 @@ class KvConfig:
             if len(text) > limit:
                 reason = f"the {what} {text[:40]!r}... has {len(text)} characters, the longest is {limit}"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-        return await self._change(_Change(namespace, key, value), steps)
+        return self._begin(_Change(namespace, key, value), steps)
 
-    async def delete(self, namespace: str, key: str, steps: Steps = NO_LINE) -> str | None:
-        """Remove a key and persist the table; return the value before. A namespace stays when its last key goes. An
-        unknown key changes nothing."""
-        return await self._change(_Change(namespace, key, None), steps)
+    def delete(self, namespace: str, key: str, steps: Steps = NO_LINE) -> Coroutine[Any, Any, str | None]:
+        """Do the same as `put` to remove a key. A namespace stays when its last key goes. An unknown key changes
+        nothing."""
+        return self._begin(_Change(namespace, key, None), steps)
 
     def items(self) -> list[tuple[str, str, str]]:
         """Return (namespace, key, value) of every entry."""
         return [(name, key, value) for name, table in self._table.items() for key, (value, _) in table.items()]
 
+    def _begin(self, change: _Change, steps: Steps) -> Coroutine[Any, Any, str | None]:
+        self._waiting.append(change)
+        return self._change(change, steps)
+
     async def _change(self, change: _Change, steps: Steps) -> str | None:
         """Write the changes that wait, or wait for the one that does. Return the value before. A caller that is
         cancelled before the write begins changes nothing."""
-        self._waiting.append(change)
         try:
             async with self._writing:
                 if not change.is_done:

@@ -10,7 +10,7 @@ table responds with code 3, "request type <n> not supported", as brokers do; all
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 import structlog
@@ -21,7 +21,7 @@ from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.registration import Registrar
 from triomq.namesrv.route_limits import RouteLimits
 from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
-from triomq.namesrv.runtime_config import RuntimeConfig
+from triomq.namesrv.runtime_config import BeforeAndAfter, RuntimeConfig
 from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG
 from triomq.protocol.bodies.name_list import TopicList
 from triomq.protocol.bodies.route import TopicRouteData
@@ -47,6 +47,7 @@ from triomq.protocol.headers.namesrv import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
+from triomq.remoting.scheduling.places import Place
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.processor")
@@ -69,6 +70,7 @@ AskProductEnvironment = Callable[[RemotingCommand], Awaitable[bytes | None]]
 """Asks another environment for a route (clusterTest): the TopicRouteData body, or None."""
 
 _LaterAnswer = Coroutine[Any, Any, RemotingCommand]
+_KvChange = Coroutine[Any, Any, "str | None"]
 
 
 class NamesrvProcessor:
@@ -241,7 +243,7 @@ class NamesrvProcessor:
             _audit(connection, request, "write permission removed", name=name, topics=count)
             return new_response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
-        return connection.steps.start(self._routes.wiping_write_perm(name), answer)
+        return self._change_perm(connection, name, self._routes.wiping_write_perm(name), answer)
 
     def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | _LaterAnswer:
         name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
@@ -250,24 +252,53 @@ class NamesrvProcessor:
             _audit(connection, request, "write permission added", name=name, topics=count)
             return new_response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
-        return connection.steps.start(self._routes.adding_write_perm(name), answer)
+        return self._change_perm(connection, name, self._routes.adding_write_perm(name), answer)
+
+    def _change_perm(
+        self,
+        connection: Connection,
+        broker_name: str,
+        work: Generator[None, None, int],
+        answer: Callable[[int], RemotingCommand],
+    ) -> RemotingCommand | _LaterAnswer:
+        """Change permissions now, if that is short and nothing of the broker or of the connection is in progress;
+        otherwise return what changes them in its turn."""
+        places = self._registrar.places
+        if not places.is_free(connection, broker_name):
+            return _in_turn(places.take(connection, broker_name), connection, work, answer)
+        found = connection.steps.start(work, answer)
+        if isinstance(found, RemotingCommand):
+            return found
+        return _held(places.take(connection, broker_name), found)
 
     # Key-value table and configuration.
 
-    async def _put_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def _put_kv(self, connection: Connection, request: RemotingCommand) -> _LaterAnswer:
         header = request.header(PutKVConfigRequestHeader)
+        change = self._kv_config.put(header.namespace, header.key, header.value, connection.steps)
+        return self._put(connection, request, header, change)
+
+    async def _put(
+        self, connection: Connection, request: RemotingCommand, header: PutKVConfigRequestHeader, change: _KvChange
+    ) -> RemotingCommand:
         key = header.key
-        known = await self._kv_config.put(header.namespace, key, header.value, connection.steps)
+        known = await change
         await _own_step(connection)
         before = {key: _shown(known)} if known is not None else None
         act, after = "key-value entry set", {key: _shown(header.value)}
         _audit(connection, request, act, namespace=header.namespace, key=key, before=before, after=after)
         return new_response(request)
 
-    async def _delete_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def _delete_kv(self, connection: Connection, request: RemotingCommand) -> _LaterAnswer:
         header = request.header(DeleteKVConfigRequestHeader)
+        change = self._kv_config.delete(header.namespace, header.key, connection.steps)
+        return self._delete(connection, request, header, change)
+
+    async def _delete(
+        self, connection: Connection, request: RemotingCommand, header: DeleteKVConfigRequestHeader, change: _KvChange
+    ) -> RemotingCommand:
         key = header.key
-        known = await self._kv_config.delete(header.namespace, key, connection.steps)
+        known = await change
         await _own_step(connection)
         if known is not None:
             act, before = "key-value entry deleted", {key: _shown(known)}
@@ -295,12 +326,19 @@ class NamesrvProcessor:
     def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         return new_response(request, body=self._config.listing())
 
-    async def _update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        if request.body:
-            before, after = await self._config.update(request.body, remote=connection.remote.text)
-            if before != after:
-                _audit(connection, request, "configuration changed", before=before, after=after)
-            self.apply_limits()
+    def _update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | _LaterAnswer:
+        if not request.body:
+            return new_response(request)
+        update = self._config.update(request.body, remote=connection.remote.text)
+        return self._updated(connection, request, update)
+
+    async def _updated(
+        self, connection: Connection, request: RemotingCommand, update: Coroutine[Any, Any, BeforeAndAfter]
+    ) -> RemotingCommand:
+        before, after = await update
+        if before != after:
+            _audit(connection, request, "configuration changed", before=before, after=after)
+        self.apply_limits()
         return new_response(request)
 
 
@@ -315,6 +353,21 @@ def _audit(
 ) -> None:
     """Note a change by administration. A NameServer has no accounts: the address is all that is known."""
     audit.info(act, remote=connection.remote.text, code=request.code, **subject, **audit_line(before, after))
+
+
+async def _in_turn(
+    place: Place,
+    connection: Connection,
+    work: Generator[None, None, int],
+    answer: Callable[[int], RemotingCommand],
+) -> RemotingCommand:
+    async with place:
+        return answer(await connection.steps.run(work, are_short=True))
+
+
+async def _held(place: Place, rest: _LaterAnswer) -> RemotingCommand:
+    async with place:
+        return await rest
 
 
 async def _own_step(connection: Connection) -> None:

@@ -9,7 +9,7 @@ registration whose connection closes before its last step changes nothing.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Coroutine, Generator, Hashable
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
 import structlog
@@ -37,6 +37,7 @@ from triomq.protocol.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 from triomq.remoting.connection import Connection
+from triomq.remoting.scheduling.places import Place, Places
 
 log = structlog.get_logger("triomq.namesrv.processor")
 
@@ -52,66 +53,23 @@ CHECKSUM_BYTES: Final = 256 * 1024
 Later = Coroutine[Any, Any, RemotingCommand]
 
 
-class Places:
-    """Who goes first. What is in progress under one of its keys keeps those that come later from beginning."""
-
-    def __init__(self) -> None:
-        self._last: dict[Hashable, trio.Event] = {}
-
-    def is_free(self, *keys: Hashable) -> bool:
-        return self._last.keys().isdisjoint(keys)
-
-    def take(self, *keys: Hashable) -> Place:
-        """Take a place behind all that have one of these keys."""
-        place = Place(self, keys, [self._last[key] for key in keys if key in self._last])
-        self._last.update(dict.fromkeys(keys, place.ended))
-        return place
-
-    def give_back(self, place: Place) -> None:
-        place.ended.set()
-        for key in place.keys:
-            if self._last.get(key) is place.ended:
-                del self._last[key]
-
-
-class Place:
-    """A place in the order: `async with` it waits for its turn, and gives it back."""
-
-    def __init__(self, places: Places, keys: tuple[Hashable, ...], before: list[trio.Event]) -> None:
-        self.keys = keys
-        self.ended = trio.Event()
-        self._places = places
-        self._before = before
-
-    async def __aenter__(self) -> None:
-        try:
-            for event in self._before:
-                await event.wait()
-        except BaseException:
-            self._places.give_back(self)
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._places.give_back(self)
-
-
 class Registrar:
     """See the module's docstring."""
 
     def __init__(self, routes: RouteTable, kv_config: KvConfig) -> None:
         self._routes = routes
         self._kv_config = kv_config
-        self._places = Places()
+        self.places = Places()  # by connections and by names of brokers
 
     def register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | Later:
         header = request.header(RegisterBrokerRequestHeader)
         broker = _broker_key(connection, header)
         is_short = len(request.body) <= SHORT_BYTES and not header.compressed
         registration = _Registration(self._routes, connection, request, header, broker)
-        if is_short and self._places.is_free(connection, broker.name):
+        if is_short and self.places.is_free(connection, broker.name):
             registration.check_sum_at_once()
             return self._registered(request, registration.finish())
-        place = self._places.take(connection, broker.name)
+        place = self.places.take(connection, broker.name)
         return self._register_in_steps(place, registration, request)
 
     async def _register_in_steps(
@@ -132,9 +90,9 @@ class Registrar:
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | Later:
         header = request.header(UnRegisterBrokerRequestHeader)
         broker = _broker_key(connection, header)
-        if self._places.is_free(connection, broker.name):
+        if self.places.is_free(connection, broker.name):
             return self._unregister(connection, request, broker)
-        place = self._places.take(connection, broker.name)
+        place = self.places.take(connection, broker.name)
         return self._unregister_later(place, connection, request, broker)
 
     async def _unregister_later(

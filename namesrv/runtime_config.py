@@ -10,8 +10,9 @@ key to all kinds of servers. Changes also go to the configuration file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 import trio
@@ -26,6 +27,7 @@ from triomq.protocol.errors import RequestRefused
 from triomq.protocol.java_properties import PropertiesError
 from triomq.protocol.settings import SettingError, changed, to_text
 from triomq.remoting.config import ServerSettings
+from triomq.remoting.scheduling.places import Place, Places
 
 log = structlog.get_logger("triomq.namesrv.config")
 
@@ -33,6 +35,8 @@ NOT_ALLOWED = (
     "a NameServer has no access control, so its configuration is not changed over the network: "
     "set configUpdateWithoutAcl=true if everybody who reaches it may change it"
 )
+
+BeforeAndAfter = tuple[dict[str, str], dict[str, str]]
 
 
 class RuntimeConfig:
@@ -44,7 +48,7 @@ class RuntimeConfig:
         self.namesrv = namesrv
         self.server = server
         self._extra = dict(extra or {})
-        self._updating = trio.Lock()
+        self._places = Places()
 
     def values(self) -> dict[str, str]:
         """Return key -> text for every key."""
@@ -55,8 +59,9 @@ class RuntimeConfig:
         listed = {key: text for key, text in self.values().items() if not is_secret(key)}
         return java_properties.format(listed).encode("ascii")
 
-    async def update(self, body: bytes, *, remote: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Apply properties text; return the values before and after. Raises RequestRefused with nothing changed."""
+    def update(self, body: bytes, *, remote: str) -> Coroutine[Any, Any, BeforeAndAfter]:
+        """Take the place of an update among the others, and return what applies it: properties text. That returns the
+        values before and after, or raises RequestRefused with nothing changed."""
         if not self.namesrv.config_update_without_acl:
             log.warning("update refused", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
@@ -67,7 +72,10 @@ class RuntimeConfig:
         if not PATH_KEYS.isdisjoint(values):
             log.warning("update of a path refused", keys=",".join(sorted(PATH_KEYS & values.keys())), remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config path")
-        async with self._updating:
+        return self._update(values, remote, self._places.take("update"))
+
+    async def _update(self, values: Mapping[str, str], remote: str, place: Place) -> BeforeAndAfter:
+        async with place:
             return await self._apply(values, remote)
 
     def take(self, values: Mapping[str, str]) -> frozenset[str]:
@@ -79,7 +87,7 @@ class RuntimeConfig:
         self.server = server
         return frozenset(key for key, text in self.values().items() if before.get(key) != text)
 
-    async def _apply(self, values: Mapping[str, str], remote: str) -> tuple[dict[str, str], dict[str, str]]:
+    async def _apply(self, values: Mapping[str, str], remote: str) -> BeforeAndAfter:
         try:
             namesrv = changed(self.namesrv, values)
             server = changed(self.server, values)

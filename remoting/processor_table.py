@@ -1,8 +1,11 @@
 """Dispatches requests: code -> processor and pool (RocketMQ: NettyRemotingAbstract.processRequestCommand).
 
-A processor is a plain function that returns its response, or None when it responds later or not at all; or an async
-function, which then runs as a task of the connection. Only this module turns exceptions into responses, and no
-exception gets past it.
+A processor is a plain function that returns its response, or None when it responds later or not at all; or a coroutine,
+which then runs as a task of the connection. Tasks begin after the requests that arrived together with theirs, and in
+any order. So what changes state is a plain function: it makes its change, or takes its place behind others
+(scheduling/places.py), and the coroutine that it returns does the rest. Async functions only read.
+
+Only this module turns exceptions into responses, and no exception gets past it.
 
 A pool is a name, a bound on unfinished requests, and the age of the oldest one. It replaces RocketMQ's executors, since
 most requests are handled inline.

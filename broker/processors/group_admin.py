@@ -3,6 +3,9 @@ UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, DELETE_SUBSCRIPTIONGROUP, GET_ALL_SUBSCRIPT
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import structlog
 
 from triomq.broker.audit import UNNAMED, Audit
@@ -48,17 +51,20 @@ class GroupAdminProcessor:
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
         }
 
-    async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
         """Handle UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         config = checked_config(self._configuration, request.body)
         known = self._groups.get(config.group_name)
         self._groups.update(config)
         act = "group changed" if known is not None else "group created"
         self._audit.done(connection, request, act, group=config.group_name, before=known, after=config)
+        return self._saved(request)
+
+    async def _saved(self, request: RemotingCommand) -> RemotingCommand:
         await saved(self._groups)
         return new_response(request)
 
-    async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def delete(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
         """Handle DELETE_SUBSCRIPTIONGROUP: delete the group and, with removeOffset, its offsets."""
         refuse_on_slave(self._configuration)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
@@ -77,8 +83,7 @@ class GroupAdminProcessor:
         self._stats.forget_next_offsets(group=header.group_name)
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_group(header.group_name)
-        await saved(self._groups)
-        return new_response(request)
+        return self._saved(request)
 
     def all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle GET_ALL_SUBSCRIPTIONGROUP_CONFIG, which slaves and export tools send."""

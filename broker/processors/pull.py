@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.limits import REMEMBERED_CHARACTERS
@@ -130,6 +131,8 @@ class PullProcessor:
         expression = header.subscription
         if expression is not None and len(expression) > REMEMBERED_CHARACTERS and self._filters.must_compile(header):
             self._check(connection, header)
+            self._commit(header)  # now: an offset that is committed while this waits is a later one
+            header = replace(header, sys_flag=header.sys_flag & ~sys_flag.PULL_COMMIT_OFFSET)
             return compile_first(connection, expression, partial(self._pull, connection, request, header))
         return self._pull(connection, request, header)
 

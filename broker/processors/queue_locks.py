@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Coroutine
+from itertools import islice
+from typing import Any, Final
 
 import structlog
 import trio
@@ -30,31 +32,50 @@ the order in which they were locked, not in that of a Java set."""
 MAX_BODY_BYTES: Final = 1024 * 1024
 """Twice what that many queues take. Decoding more would hold all other clients up."""
 
+_Queues = dict[MessageQueue, None]
+
 
 class QueueLockProcessor:
     """Grants and releases queue locks."""
 
     def __init__(self, locks: QueueLockTable) -> None:
         self._locks = locks
+        self._unlocked: dict[tuple[str, str], list[_Queues]] = {}
+        """(group, client id) -> what requests in progress have not locked yet; bounded by the tasks of connections."""
 
     def processors(self) -> dict[int, Processor]:
         """Return request code -> processor."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
-    async def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds. It may have
-        released some while this waited for the file."""
+    def lock(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
+        """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds. They are
+        locked now, not when the task that responds begins: an unlock that arrives meanwhile must find them locked."""
         _check_bytes(request)
         body = LockBatchRequestBody.decode_request(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
         for queue in body.mq_set:
             check_topic_length(queue.topic)
-        queues = list(body.mq_set)
-        held = self._locks.lock(group, queues[:QUEUES_IN_A_STEP], client_id)
-        for begin in range(QUEUES_IN_A_STEP, len(queues), QUEUES_IN_A_STEP):
-            await connection.steps.next()
-            held += self._locks.lock(group, queues[begin : begin + QUEUES_IN_A_STEP], client_id)
+        queues = dict.fromkeys(body.mq_set)
+        held = self._locks.lock(group, _taken(queues), client_id)
+        rest = queues or None
+        if rest is not None:
+            self._unlocked.setdefault((group, client_id), []).append(rest)
+        return self._respond(connection, request, group, client_id, held, rest)
+
+    async def _respond(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        group: str,
+        client_id: str,
+        held: list[MessageQueue],
+        rest: _Queues | None,
+    ) -> RemotingCommand:
+        """Lock the rest of the queues, and respond when the file has the locks, without those that the client has
+        released meanwhile."""
+        if rest is not None:
+            await self._lock_rest(connection, group, client_id, held, rest)
         with trio.move_on_after(SAVE_SECONDS):
             try:
                 await self._locks.wait_saved()
@@ -71,6 +92,19 @@ class QueueLockProcessor:
         told = b",".join([texts[queue] for queue in self._locks.still_held(group, held, client_id)])
         return new_response(request, body=b'{"lockOKMQSet":[%b]}' % told)
 
+    async def _lock_rest(
+        self, connection: Connection, group: str, client_id: str, held: list[MessageQueue], queues: _Queues
+    ) -> None:
+        try:
+            while queues:
+                await connection.steps.next()
+                held += self._locks.lock(group, _taken(queues), client_id)
+        finally:
+            in_progress = self._unlocked[group, client_id]
+            in_progress[:] = [each for each in in_progress if each is not queues]
+            if not in_progress:
+                del self._unlocked[group, client_id]
+
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UNLOCK_BATCH_MQ: release the client's locks; locks of other clients stay."""
         _check_bytes(request)
@@ -78,7 +112,18 @@ class QueueLockProcessor:
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
         self._locks.unlock(group, body.mq_set, client_id)
+        for queues in self._unlocked.get((group, client_id), ()):
+            for queue in body.mq_set:
+                queues.pop(queue, None)
         return new_response(request)
+
+
+def _taken(queues: _Queues) -> list[MessageQueue]:
+    """Take the queues of the next step out of those that are to be locked."""
+    some = list(islice(queues, QUEUES_IN_A_STEP))
+    for queue in some:
+        del queues[queue]
+    return some
 
 
 def _holder(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:

@@ -8,6 +8,8 @@ whether the push succeeded or not. The stored copy serves diagnosis.
 from __future__ import annotations
 
 import random
+from collections.abc import Coroutine
+from typing import Any
 
 import structlog
 
@@ -65,7 +67,10 @@ class ReplyProcessor:
         """Return request code -> processor."""
         return dict.fromkeys((int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)), self)
 
-    async def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def __call__(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
+        """Check the reply, which may create its topic, and return what pushes and stores it."""
         header = send_header(request)
         fields = self._send.standing_fields()
         try:
@@ -76,6 +81,16 @@ class ReplyProcessor:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = random.randrange(both_ways(config))
+        return self._push_and_store(connection, request, header, queue_id, fields)
+
+    async def _push_and_store(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendHeader,
+        queue_id: int,
+        fields: dict[str, str],
+    ) -> RemotingCommand:
         failure = await self._push(connection, request, header)
         if failure is None:
             fields.update(msgId="0", queueId=str(queue_id), queueOffset="0")

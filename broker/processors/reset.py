@@ -4,6 +4,9 @@ CONSUME_MESSAGE_DIRECTLY. The broker calls the clients over their own connection
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import structlog
 import trio
 
@@ -31,6 +34,7 @@ from triomq.protocol.signature import CREDENTIALS
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError, RemotingTimeout
 from triomq.remoting.processor_table import Processor
+from triomq.remoting.scheduling.places import Place, Places
 from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.reset")
@@ -59,6 +63,7 @@ class ResetProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._store = store
+        self._places = Places()  # of resets, by their groups
 
     def processors(self) -> dict[int, Processor]:
         """Return request code -> processor."""
@@ -71,10 +76,22 @@ class ResetProcessor:
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    async def reset_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def reset_offsets(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
         """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them.
-        Other tasks run while the offsets are looked up; the members are those of the moment after it."""
+        Other tasks run while the offsets are looked up; the members are those of the moment after it. Resets of one
+        group take effect in the order in which they arrived."""
         header = request.header(ResetOffsetRequestHeader)
+        return self._reset(connection, request, header, self._places.take(header.group))
+
+    async def _reset(
+        self, connection: Connection, request: RemotingCommand, header: ResetOffsetRequestHeader, place: Place
+    ) -> RemotingCommand:
+        async with place:
+            return await self._reset_now(connection, request, header)
+
+    async def _reset_now(
+        self, connection: Connection, request: RemotingCommand, header: ResetOffsetRequestHeader
+    ) -> RemotingCommand:
         body = ResetOffsetBody(offset_table=await self._new_offsets(connection, header))
         group = self._consumers.get(header.group)
         if group is None:

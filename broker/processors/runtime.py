@@ -3,7 +3,8 @@ GET_BROKER_RUNTIME_INFO, VIEW_BROKER_STATS_DATA, DELETE_EXPIRED_COMMITLOG."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration_update import ConfigurationUpdate
@@ -46,15 +47,16 @@ class RuntimeProcessor:
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
         }
 
-    async def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update_config(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
         """Handle UPDATE_BROKER_CONFIG: apply properties text. A request without a body changes nothing."""
 
         def changed(before: Mapping[str, str], after: Mapping[str, str]) -> None:
             self._audit.done(connection, request, "configuration changed", before=before, after=after)
 
+        update = None
         if request.body:
-            await self._update.update(request.body, remote=connection.remote.text, changed=changed)
-        return new_response(request)
+            update = self._update.update(request.body, remote=connection.remote.text, changed=changed)
+        return _updated(request, update)
 
     def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle GET_BROKER_CONFIG: return one line for each key, unescaped as RocketMQ writes them."""
@@ -81,3 +83,9 @@ class RuntimeProcessor:
         self._audit.done(connection, request, "deletion of expired files requested")
         self._store.upkeep.delete_files_now()
         return new_response(request)
+
+
+async def _updated(request: RemotingCommand, update: Coroutine[Any, Any, object] | None) -> RemotingCommand:
+    if update is not None:
+        await update
+    return new_response(request)

@@ -4,7 +4,8 @@ CLEAN_UNUSED_TOPIC."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 import structlog
 
@@ -37,6 +38,8 @@ from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.topic_admin")
+
+Later = Coroutine[Any, Any, RemotingCommand]
 
 MAX_PERM = permission.READ_WRITE | permission.INHERIT
 
@@ -82,28 +85,41 @@ class TopicAdminProcessor:
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
         }
 
-    async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle UPDATE_AND_CREATE_TOPIC: respond when the NameServers know the topic. While this waits for the disk
-        and for them, other requests may change or delete the topic. That is safe: a registration carries the table's
-        content at the time it is sent."""
+    def update(self, connection: Connection, request: RemotingCommand) -> Later:
+        """Handle UPDATE_AND_CREATE_TOPIC: change the table now, and respond when the NameServers know the topic. While
+        that waits for the disk and for them, other requests may change or delete the topic. That is safe: a
+        registration carries the table's content at the time it is sent."""
         header = request.header(CreateTopicRequestHeader)
         config = checked_config(self._configuration, self._topics, header)
         known = self._topics.get(header.topic)
         self._topics.update(config)
         act = "topic changed" if known is not None else "topic created"
         self._audit.done(connection, request, act, topic=header.topic, before=known, after=config)
+        return self._updated(request)
+
+    async def _updated(self, request: RemotingCommand) -> RemotingCommand:
         await saved(self._topics)
         await self._registration.registered()
         return new_response(request, remark=NOT_SET)
 
-    async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def delete(self, connection: Connection, request: RemotingCommand) -> Later:
         """Handle DELETE_TOPIC_IN_BROKER: delete the configuration, the consume queues and the consumer offsets, which
         would mean nothing to a topic of the same name, and respond when that is on disk. The messages stay until their
         log files are deleted."""
         topic = request.header(DeleteTopicRequestHeader).topic
         check_deletion(self._configuration, self._topics, topic)
         known = self._topics.get(topic)
-        await self._deletion.delete(topic)
+        return self._delete(connection, request, topic, known, self._deletion.begin(topic))
+
+    async def _delete(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        topic: str,
+        known: TopicConfig | None,
+        deletion: Coroutine[Any, Any, None],
+    ) -> RemotingCommand:
+        await deletion
         self._audit.done(connection, request, "topic deleted", topic=topic, before=known)
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_topic(topic)

@@ -212,6 +212,35 @@ async def test_a_request_for_thousands_of_queues_has_steps_and_tells_what_is_hel
     assert held == [number for number in range(2000) if number not in (5, 6)]
 
 
+async def test_locks_that_arrive_together_wait_for_one_write(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    file = MemoryFile()
+    table = QueueLockTable(FakeClock(), file=file)
+    nursery.start_soon(table.run, instant)
+    await trio.testing.wait_all_tasks_blocked()
+    processor = QueueLockProcessor(table)
+    connection = cast(Any, FakeConnection())
+    work = [processor.lock(connection, request(LOCK, body=body_of("c1", number))) for number in range(64)]
+    for number in range(64):
+        assert held_in(await work[number]) == [number]
+    assert len(file.texts) == 1
+
+
+async def test_what_is_released_before_its_step_is_not_locked(nursery: trio.Nursery) -> None:
+    table = QueueLockTable(FakeClock())
+    processor = QueueLockProcessor(table)
+    connection = cast(Any, FakeConnection())
+    everything = body_of("c1", *range(600))
+    first = processor.lock(connection, request(LOCK, body=everything))
+    processor.unlock(connection, request(UNLOCK, body=everything))
+    second = processor.lock(connection, request(LOCK, body=body_of("c1", 599)))
+    await first
+    assert held_in(await second) == [599]
+    assert [number for number in range(600) if table.holder("G", queue(number))] == [599]
+    assert processor._unlocked == {}
+
+
 def test_a_full_table_makes_room_with_those_that_expired_first_and_looks_at_few() -> None:
     clock = FakeClock()
     table = QueueLockTable(clock, max_locks=200)

@@ -69,7 +69,8 @@ class Replies:
             "properties": properties if properties is not None else property_text.format(PROPERTIES),
         }
         header = SendMessageRequestHeaderV2(**{**values, **changes})
-        return await self.processor(cast(Any, self.answerer), new_request(code, header, b"answer"))
+        work = self.processor(cast(Any, self.answerer), new_request(code, header, b"answer"))
+        return work if isinstance(work, RemotingCommand) else await work
 
 
 PROPERTIES = {"MSG_TYPE": "reply", "REPLY_TO_CLIENT": "asker", "CORRELATION_ID": "c1", "UNIQ_KEY": "U"}

@@ -677,10 +677,10 @@ async def test_the_audit_log_has_the_beginning_of_a_long_value(namesrv: FakeName
 
 async def test_a_change_is_in_the_audit_log_although_its_connection_closes(namesrv: FakeNamesrv) -> None:
     request = new_request(RequestCode.PUT_KV_CONFIG, ext_fields={"namespace": "N", "key": "k", "value": "v"})
+    namesrv.kv_config.put = _put  # type: ignore[method-assign, assignment]
     work = namesrv.processor._put_kv(namesrv.peer, request)
     with capture_logs() as captured, trio.CancelScope() as scope:
         scope.cancel()
-        namesrv.kv_config.put = _put  # type: ignore[method-assign, assignment]
         await work
     assert [line["event"] for line in captured] == ["key-value entry set"]
 
