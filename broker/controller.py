@@ -25,7 +25,7 @@ from msgspec import Struct
 from triomq import __version__
 from triomq.broker.assembly.processors import register
 from triomq.broker.assembly.serving import Serving, build_serving
-from triomq.broker.assembly.tables import Surroundings, Tables, build_tables, load_tables, persist_tables
+from triomq.broker.assembly.tables import Surroundings, Tables, are_saved, build_tables, load_tables, persist_tables
 from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
@@ -209,6 +209,9 @@ class BrokerController:
                     background.cancel_scope.cancel()
             _fail_with_turn(tables)
             await persist_tables(tables, stopping)
+            if serving.group is not None:
+                with stopping.part("the position of the tables"):
+                    await serving.group.end(are_saved(tables))
             store_nursery.cancel_scope.cancel()
 
     @staticmethod

@@ -38,6 +38,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import UNSTORABLE
+from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
@@ -105,6 +106,7 @@ class DelayOffsets:
         self._file = file if file is not None else NoFile()
         self._offsets: dict[int, int] = {}
         self._writer = WriteBehind(self._file, lambda: [self.wrapper().encode_pretty()], covered=covered)
+        self.log: LogOfTable | None = None
 
     def get(self, level: int) -> int:
         """Return the offset of a level, 0 if nothing was ever delivered from it."""
@@ -114,6 +116,22 @@ class DelayOffsets:
         if self._offsets.get(level) != queue_offset:
             self._offsets[level] = queue_offset
             self._writer.mark()
+            if self.log is not None:
+                self.log.changed(str(level))
+
+    def logged_names(self) -> list[str]:
+        """See LoggedTable. A name is a level."""
+        return [str(level) for level in self._offsets]
+
+    def logged_entry(self, name: str) -> bytes | None:
+        """See LoggedTable: a queue offset."""
+        queue_offset = self._offsets.get(int(name))
+        return str(queue_offset).encode() if queue_offset is not None else None
+
+    def take_logged(self, name: str, entry: bytes | None) -> None:
+        """See LoggedTable."""
+        if entry is not None:
+            self.set(int(name), int(entry))
 
     def items(self) -> Iterator[tuple[int, int]]:
         """Return pairs of level and offset, lowest level first."""
@@ -134,6 +152,11 @@ class DelayOffsets:
         loaded = self._file.load(decoder(DelayOffsetSerializeWrapper))
         if loaded is not None:
             self._offsets = dict(loaded.offset_table)
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether the file has all changes."""
+        return not self._writer.is_dirty
 
     async def persist(self) -> bool:
         """Write the file if an offset moved since the last write, after what it speaks of is on disk. Return True if it
@@ -210,7 +233,6 @@ class DelayedDelivery:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until cancelled; the store must be loaded. The caller then persists the offsets."""
-        self._offsets.load()
         levels = self._served_levels()
         for level in levels:
             self._correct(level)

@@ -5,6 +5,7 @@ RequestRefused (protocol)
 ├── TableTooLarge          likewise, by the size of the table when it is sent
 ├── TooManyFailures        an address signed wrongly too often: answered with SYSTEM_BUSY, the connection survives
 ├── QuotaExceeded          a quota is used up for now: answered with SYSTEM_BUSY, the connection survives
+├── NotReplicated          no quorum of the group is known to have a change: it may take effect, or not
 ├── TransactionEnded       END_TRANSACTION contradicts how the transaction ended, or that is no longer known
 └── (others are raised as RequestRefused with RocketMQ's code and remark)
 FilterError                an SQL92 expression does not compile
@@ -58,6 +59,13 @@ class QuotaExceeded(RequestRefused):
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_BUSY, remark)
+
+
+class NotReplicated(RequestRefused):
+    """A change of a table in a group is not known to be on a quorum: the client asks again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ResponseCode.SERVICE_NOT_AVAILABLE, f"the change may take effect, or not: {reason}; try again")
 
 
 class TransactionEnded(RequestRefused):

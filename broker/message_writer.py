@@ -168,7 +168,7 @@ class MessageWriter:
 
     def when_durable(self, wait: bool, pending: PendingPut) -> None:
         """Finish `pending` when everything that is appended by now is as durable as a put with `wait` requests."""
-        if self._has_quorum and (reason := self._store.refusals().get("role")) is not None:
+        if self._has_quorum and (reason := self._store.role_refusal) is not None:
             # A deposed leader: what a quorum gets from now on may be others' messages at the same places.
             pending.result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
             self._complete(pending, wait)

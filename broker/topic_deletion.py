@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 import trio
 
+from triomq.broker.errors import NotReplicated
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.codes import ResponseCode
@@ -53,7 +54,7 @@ class TopicDeletion:
         try:
             await self._topics.wait_saved()
             self._store.upkeep.delete_topic(topic)
-        except (OSError, StoreError) as error:
+        except (OSError, StoreError, NotReplicated) as error:
             self._topics.keep(topic)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] is not deleted: {error}") from None
         self._topics.delete(topic)

@@ -22,6 +22,7 @@ from triomq.store.contents import Contents
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.deletion_record import deletion_record
+from triomq.store.log.table_record import table_record
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry, RecordOfMany, SharedEntry
 from triomq.store.queues.queue_table import check_queue_name
@@ -138,17 +139,25 @@ class Appending:
         return result
 
     def append_deletion(self, topic: str) -> PutResult | None:
-        """Append the record of a topic's deletion (deletion_record.py), also to a disk that is nearly full: it makes
-        room. Return None on a slave, whose log is its master's: nothing is appended."""
+        """Append the record of a topic's deletion (deletion_record.py)."""
+        return self.append_note(deletion_record(topic, self._now_ms()))
+
+    def append_tables(self, body: bytes) -> PutResult | None:
+        """Append a record with changes of tables (table_record.py)."""
+        return self.append_note(table_record(body, self._now_ms()))
+
+    def append_note(self, message: MessageToStore) -> PutResult | None:
+        """Append a record for brokers that no client gets, also to a disk that is nearly full: administrators make room
+        there. Return None on a slave, whose log is its master's: nothing is appended."""
         if self._settings.is_slave:
             return None
         self._refusals.after_a_look()
         for cause, reason in self._refusals.texts().items():
             if cause != "disk":
                 return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
-        message = deletion_record(topic, self._now_ms())
-        queue = self._queues.get(message.topic, 0)
-        size = record.FIXED_BYTES + len(queue.topic_bytes) + len(message.properties)
+        topic = message.topic
+        queue = self._queues.get(topic, 0)
+        size = record.FIXED_BYTES + len(queue.topic_bytes) + len(message.body) + len(message.properties)
         if len(message.properties) > MAX_PROPERTIES_BYTES or size > self._log.longest_record_bytes:
             return _too_long(topic.encode(), message.properties)
         try:

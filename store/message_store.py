@@ -272,6 +272,11 @@ class MessageStore:
         """The reason why puts are refused at present (disk full, broken, closed, slave), or None."""
         return self._refusals.first
 
+    @property
+    def role_refusal(self) -> str | None:
+        """The reason why only another broker takes messages at present: this one is a slave, or does not lead."""
+        return self._refusals.texts().get("role")
+
     def refusals(self) -> dict[str, str]:
         """Return every reason why puts are refused at present, by its cause: closed, role, disk, log, broken."""
         return self._refusals.texts()
@@ -312,6 +317,10 @@ class MessageStore:
         """Encode the units of a batch request as consecutive records. `message` supplies everything but flag, body and
         properties; its properties are appended to those of each unit."""
         return self._appending.append_batch(message, units)
+
+    def append_tables(self, body: bytes) -> PutResult | None:
+        """Append a record with changes of tables to the log of a group. Return None on a member that does not lead."""
+        return self._appending.append_tables(body)
 
     @property
     def appended_offset(self) -> int:

@@ -14,6 +14,7 @@ committed yet (`catch_up`, `lead`), because these stay in front of what it appen
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 import structlog
@@ -24,9 +25,10 @@ from triomq.store.contents import Contents, Marks, Opened
 from triomq.store.errors import LogCut, LogNotTaken
 from triomq.store.fail_stop import FailStop
 from triomq.store.log.log_scan import LogScan
+from triomq.store.log.table_record import is_table_record
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.refusals import Refusals
-from triomq.store.replica import Replica
+from triomq.store.replica import Replica, body_of
 from triomq.store.upkeep.tail_cut import TailCut
 
 log = structlog.get_logger("triomq.store.quorum")
@@ -153,6 +155,19 @@ class Quorum:
         self._committing.forget_uncommitted(LogNotTaken(f"{reason}: the message may be stored, or not"))
 
     # -- dispatching --------------------------------------------------------------------------------------------------
+
+    async def table_changes(self, begin: int) -> AsyncIterator[bytes]:
+        """Yield the bodies of the records with changes of tables from `begin` on, which is the start of a record or a
+        file, among those that are dispatched. Other tasks run meanwhile."""
+        begin, end = max(begin, self._log.min_offset), self._log.committed_offset
+        if not 0 <= begin < end:
+            return
+        scan = LogScan(self._log, begin, check_crc=False, stop=end)
+        for number, fields in enumerate(scan.records(), 1):
+            if is_table_record(fields.topic.decode("utf-8", "replace"), fields.sys_flag):
+                yield body_of(self._log, fields)
+            if number % _STEP_RECORDS == 0:
+                await trio.lowlevel.checkpoint()
 
     async def run(self) -> None:
         """Dispatch what followers get, until cancelled."""

@@ -24,6 +24,7 @@ import trio
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
+from triomq.protocol.message_to_store import Place
 from triomq.store.committing import Committing
 from triomq.store.contents import Contents, Opened
 from triomq.store.errors import LogCut
@@ -32,6 +33,8 @@ from triomq.store.live_settings import LiveSettings
 from triomq.store.log.deletion_record import deleted_topic
 from triomq.store.log.log_scan import LogScan
 from triomq.store.log.scanned_record import ScannedRecord, quick_record, scanned
+from triomq.store.log.store_log import StoreLog
+from triomq.store.log.table_record import is_table_record
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.silent_queues import SilentQueues
@@ -64,6 +67,7 @@ class Replica:
         "dispatched_offset",
         "fault",
         "on_deleted",
+        "on_tables",
     )
 
     def __init__(
@@ -92,6 +96,8 @@ class Replica:
         self.dispatched_offset = 0
         self.on_deleted: Callable[[str], None] | None = None
         """Called with each topic whose deletion arrives."""
+        self.on_tables: Callable[[bytes], None] | None = None
+        """Called with the body of each record with changes of tables that arrives."""
         self.fault: str | None = None
         """The reason why no more bytes can be accepted from the master, or None."""
 
@@ -300,6 +306,8 @@ class Replica:
             topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties)
             if topic is not None:
                 self._end_topic(topic)
+            elif self.on_tables is not None and is_table_record(entry.topic, entry.sys_flag):
+                self.on_tables(body_of(self._log, entry.place))
         self._dispatch.apply(entry)
 
     def _end_topic(self, topic: str) -> None:
@@ -351,6 +359,14 @@ class Replica:
             return
         self._queues.fill(queue, queue_offset)
         self._filled.append(queue)
+
+
+def body_of(log: StoreLog, place: Place) -> bytes:
+    """Return the body of a record that is written to the log, also if it is not committed yet. Raises RecordError."""
+    file = log.sequence.find(place.physical_offset)
+    data = file.read(place.physical_offset - file.start, place.size_bytes) if file is not None else b""
+    fields = record.read_fields(data, 0, len(data))
+    return data[fields.body_at : fields.body_at + fields.body_length]
 
 
 _MAGIC = record.MESSAGE_MAGIC_BYTES

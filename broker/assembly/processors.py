@@ -174,6 +174,10 @@ def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:
         checks += [_validation(validator) for validator in tables.surroundings.extensions.access_validators]
     if serving.quotas.is_on:
         checks.append(serving.quotas.check)
+    if serving.group is not None:
+        from triomq.broker.group.master_decides import MasterDecides
+
+        checks.append(MasterDecides(tables.store))
     if tables.hooks:
         checks.append(tables.hooks.before)
     return checks

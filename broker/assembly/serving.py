@@ -37,6 +37,7 @@ from triomq.broker.replication.master_account import MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.replication.queue_ends import QueueEnds
 from triomq.broker.replication.slave_access import SlaveAccess
+from triomq.broker.tables.logged import LoggedTable
 from triomq.broker.tasks import Schedule
 from triomq.broker.topic_deletion import TopicDeletion
 from triomq.broker.transactions.interfaces import TransactionStore
@@ -107,7 +108,9 @@ class Serving(Struct, frozen=True):
 
     async def prepare(self) -> None:
         """Do what a master must have done before requests arrive. In a group that is done when this broker leads."""
-        if self.group is None and self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+        if self.group is not None:
+            await self.group.table_log.load()
+        elif self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
             self.replication.follower.copied.leads()
             metadata = self.tables.metadata
             await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
@@ -185,7 +188,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         quotas=_quotas(tables, access_control, pull),
         update=update,
         schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
-        group=_group(tables, registration, replication, transactions, delivery, host.packed),
+        group=_group(tables, registration, replication, transactions, delivery, host.packed, port),
         client=client,
     )
 
@@ -233,15 +236,42 @@ def _group(
     transactions: Transactions,
     delivery: DelayedDelivery,
     store_host: bytes,
+    port: int,
 ) -> GroupRoles | None:
     configuration, metadata = tables.configuration, tables.metadata
     if configuration.group is None or tables.group is None:
         return None
     from triomq.broker.group.roles import GroupParts, GroupRoles
+    from triomq.broker.group.table_log import TableLog
 
     registration.is_held = True
+    logged: dict[str, LoggedTable] = {
+        "topics": metadata.topics,
+        "groups": metadata.groups,
+        "offsets": metadata.offsets,
+        "delays": tables.delay_offsets,
+        "quotas": tables.quota_overrides,
+        "locks": tables.queue_locks,
+    }
+    table_log = TableLog(
+        tables.store,
+        logged,
+        kept(tables.surroundings, "tableLog.json"),
+        tables.surroundings.turn.wake,
+        member=configuration.group.setup.self_id,
+        port=port,
+    )
+
+    async def save_tables() -> None:
+        for background in (metadata.topics, metadata.groups, tables.quota_overrides, tables.queue_locks):
+            await background.wait_written()
+        if not await tables.store.cover():
+            raise OSError(tables.store.refusal or "the log is not on the disk")
+        await metadata.offsets.persist_all()
+        await tables.delay_offsets.persist()
 
     async def load() -> None:
+        tables.queue_locks.renew_all()
         await transactions.log.load()
         await TopicDeletion(metadata.topics, metadata.offsets, tables.store).complete()
 
@@ -256,6 +286,8 @@ def _group(
         tables.now_ms,
         store_host,
         tables.surroundings.in_thread,
+        table_log,
+        save_tables,
     )
     return GroupRoles(parts, load=load, as_master=[delivery.run, transactions.checks.run])
 
@@ -315,6 +347,8 @@ def _end_positions_with_topics(tables: Tables) -> None:
     topics = tables.metadata.topics
 
     def deleted(topic: str) -> None:
+        if tables.group is not None:
+            topics.remember_deleted(topic)
         offsets.remove_topic(topic)
         stats.forget_next_offsets(topic=topic)
 

@@ -184,7 +184,7 @@ def load_tables(tables: Tables) -> None:
     """Read topics, groups and offsets from the store's config directory, and accounts from RocketMQ's home. Filters are
     read before the store, whose recovery asks them for bit maps. Raises StartError."""
     metadata = tables.metadata
-    for table in (metadata.topics, metadata.groups, metadata.offsets):
+    for table in (metadata.topics, metadata.groups, metadata.offsets, tables.delay_offsets):
         table.load()
     tables.queue_locks.load()
     tables.quota_overrides.load()
@@ -204,6 +204,13 @@ async def persist_tables(tables: Tables, stopping: Stopping) -> None:
         await tables.delay_offsets.persist()
     with stopping.part("the filters"):
         tables.metadata.filters.persist()
+
+
+def are_saved(tables: Tables) -> bool:
+    """Return whether the files of the tables have all changes."""
+    metadata = tables.metadata
+    kept_tables = (metadata.topics, metadata.groups, metadata.offsets, tables.delay_offsets, tables.quota_overrides)
+    return all(table.is_written for table in kept_tables)
 
 
 def compute_bit_maps(configuration: Configuration, store: MessageStore, filters: FilterTable) -> None:

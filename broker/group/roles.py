@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,9 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.errors import NotReplicated
 from triomq.broker.group.log import GroupLog
+from triomq.broker.group.table_log import TableLog
 from triomq.broker.group.tls import member_tls
 from triomq.broker.nameservers.registration import Registration
 from triomq.broker.replication.master_tables import MasterTables
@@ -31,6 +34,7 @@ from triomq.dledger.member.group_member import Disk, GroupMember
 from triomq.dledger.member.peers import items_in
 from triomq.dledger.rules.actions import Role
 from triomq.protocol.clock import NowMs
+from triomq.protocol.outage import Outage
 from triomq.remoting.client import open_client
 from triomq.remoting.turn import Turn
 from triomq.store.config import BrokerRole
@@ -46,6 +50,9 @@ LAST_TABLES_SECONDS: Final = 0.25
 """A new leader asks the former one for its tables that long; one that was killed refuses at once."""
 SEEK_SECONDS: Final = 10.0
 """After a change followers register each second for that long: the answer names the new master."""
+
+POSITION_SECONDS: Final = 5.0
+"""A start reads as much of the log again to bring its tables up to date."""
 
 Task = Callable[[], Awaitable[None]]
 
@@ -64,6 +71,8 @@ class GroupParts:
     now_ms: NowMs
     store_host: bytes
     offload: Offload
+    table_log: TableLog
+    save_tables: Task
 
 
 class GroupRoles:
@@ -77,6 +86,9 @@ class GroupRoles:
         self._master_tables = parts.master_tables
         self._load = load
         self._as_master = as_master
+        self.table_log = parts.table_log
+        self._followed_term = 0
+        parts.master_tables.come_otherwise = self._tables_come_by_log
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self.member: GroupMember | None = None
@@ -84,7 +96,10 @@ class GroupRoles:
     # -- what the member tells (dledger.member.group_member.Owner) ---------------------------------------------------
 
     def role_changed(self, role: Role, term: int, leader_id: str | None) -> None:
+        if role is Role.FOLLOWER:
+            self._followed_term = term
         if role is not Role.LEADER:
+            self.table_log.follow()
             leads = f"{leader_id} leads the group" if leader_id else "no member of the group leads at present"
             self._store.quorum.follow(leads)
         self._changed.set()
@@ -111,6 +126,13 @@ class GroupRoles:
     async def run(self, bind_address: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Be a member until cancelled. Raises OSError if the port of dLegerPeers is taken,
         StartError for TLS files that cannot be used."""
+        try:
+            await self._be_member(bind_address, task_status)
+        finally:  # nobody will say any more what a quorum has: a stop must not wait for it
+            self.table_log.follow()
+            self._store.quorum.follow("this broker has left its group")
+
+    async def _be_member(self, bind_address: str, task_status: trio.TaskStatus[None]) -> None:
         tls = member_tls(self._parts.configuration)
         dialing = tls.dialing.current if tls.dialing is not None else None
         async with open_client(tls_context=dialing) as client, trio.open_nursery() as nursery:
@@ -126,7 +148,24 @@ class GroupRoles:
             made.log.on_synced = member.synced
             await nursery.start(member.run, self._parts.group.member_port(bind_address, tls))
             nursery.start_soon(self._keep_role, member)
+            nursery.start_soon(self._note_position)
             task_status.started()
+
+    async def _note_position(self) -> None:
+        """Note every five seconds up to which position of the log the files of the tables have everything."""
+        outage = Outage()
+        while True:
+            await trio.sleep(POSITION_SECONDS)
+            try:
+                await self.table_log.note_position(self._parts.save_tables)
+            except OSError as error:
+                if outage.failed(trio.current_time()):
+                    log.warning("position of the tables in the log not noted", error=str(error))
+
+    async def end(self, are_saved: bool) -> None:
+        """Note the position for the last time, if the files of the tables have all changes. Raises OSError."""
+        if are_saved:
+            await self.table_log.note_position(trio.lowlevel.checkpoint)
 
     def prefer(self, text: str | None) -> None:
         """Use a changed preferredLeaderId. An unknown member never leads, so it is left out."""
@@ -134,8 +173,15 @@ class GroupRoles:
         if self.member is not None:
             self.member.prefer(tuple(each for each in items_in(text) if each in members))
 
+    def _tables_come_by_log(self) -> bool:
+        """Return whether the member that leads, or led last, writes its tables to the log."""
+        begun = self.table_log.begun
+        return begun is not None and begun.term == self._followed_term
+
     async def hand_over(self) -> None:
         """Let another member lead, before a stop."""
+        with suppress(NotReplicated):
+            await self.table_log.settled()
         if self.member is not None and not await self.member.hand_over():
             log.warning("leadership not taken over by another member; the group has no master until one is elected")
 
@@ -169,16 +215,17 @@ class GroupRoles:
 
     async def _lead(self, member: GroupMember, term: int) -> None:
         with trio.move_on_after(LAST_TABLES_SECONDS):
-            await self._master_tables.sync()
+            await self._master_tables.sync()  # nothing, if they came by the log
         self._master_tables.master_known(None)
         await self._take_office(member, term)
         use_role(self._parts.configuration, self._parts.group, is_master=True)
         self._store.change_settings(self._parts.configuration.store)
+        self.table_log.lead(term)  # messages are accepted since a moment ago, in which nothing else ran
         await self._load()
         self._registration.is_held = False
         log.info("role of the master taken", term=term)
         async with trio.open_nursery() as nursery:
-            for task in self._as_master:
+            for task in (self.table_log.run_as_leader, *self._as_master):
                 nursery.start_soon(task)
             await self._registration.register_all(force=True)
             await trio.sleep_forever()

@@ -228,8 +228,9 @@ class ClientProcessor:
         self, connection: Connection, request: RemotingCommand, client_id: str, consumer: ConsumerData
     ) -> None:
         config = self._groups.find(consumer.group_name)
-        if config is not None:
-            self._topics.create_on_send_back(
+        topics = self._topics
+        if config is not None and (topics.log is None or topics.log.leads):
+            topics.create_on_send_back(
                 retry_topic(consumer.group_name),
                 config.retry_queue_nums,
                 permission.READ_WRITE,

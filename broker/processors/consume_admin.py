@@ -252,7 +252,7 @@ class ConsumeAdminProcessor:
                 smallest[queue_id] = LONG_MAX
         return new_response(request, body=QueryCorrectionOffsetBody(correction_offsets=smallest).encode())
 
-    def clone_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    async def clone_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CLONE_GROUP_OFFSET for one topic, or for all topics of the source group."""
         header = request.header(CloneGroupOffsetRequestHeader)
         if header.topic and header.topic.strip():
@@ -278,6 +278,7 @@ class ConsumeAdminProcessor:
                     before=_by_text(before),
                     after=_by_text(self._offsets.queues(header.dest_group, topic)),
                 )
+        await self._offsets.settled()
         return new_response(request)
 
     # -- queues --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ ConsumerManageProcessor)."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.tables.consumers import ConsumerTable
@@ -56,9 +57,21 @@ class OffsetProcessor:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_consumers,
         }
 
-    def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         """Handle QUERY_CONSUMER_OFFSET: return the committed offset, or 0 for a new group on a queue whose first
-        message is recent enough."""
+        message is recent enough. In a group the offset is one that a quorum has."""
+        log = self._offsets.log
+        if log is not None and log.leads and not log.is_settled:
+            return self._query_settled(request)
+        return self._query(request)
+
+    async def _query_settled(self, request: RemotingCommand) -> RemotingCommand:
+        await self._offsets.settled()
+        return self._query(request)
+
+    def _query(self, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueryConsumerOffsetRequestHeader)
         queue_offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if queue_offset < 0:
@@ -70,14 +83,23 @@ class OffsetProcessor:
             queue_offset = 0
         return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
 
-    def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         """Handle UPDATE_CONSUMER_OFFSET: store the offset without checks. One of a deleted topic, or of an earlier life
-        of the topic, means nothing: its consumer does not know yet."""
+        of the topic, means nothing: its consumer does not know yet. In a group the response, if the client wants one,
+        waits until a quorum has the offset."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
         if self._is_outlived(header.topic, header.queue_id, header.commit_offset):
             return new_response(request)
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         self._consumers.committed(header.consumer_group, connection, header.topic, header.queue_id)
+        if self._offsets.log is not None and not request.is_oneway:
+            return self._settled(request)
+        return new_response(request)
+
+    async def _settled(self, request: RemotingCommand) -> RemotingCommand:
+        await self._offsets.settled()
         return new_response(request)
 
     def list_consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -23,6 +23,7 @@ import trio
 
 from triomq.broker.settings import allowance as allowances
 from triomq.broker.settings.allowance import ACCOUNT, ADDRESS, GROUP, QUOTAS, Allowance
+from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.table_file import TableFile
 from triomq.broker.tables.write_behind import Offload, WriteBehind
 from triomq.protocol.address import HostPort
@@ -35,6 +36,7 @@ MAX_OVERRIDES: Final = 1000
 MAX_NAME: Final = 255
 UNNAMED: Final = "-"
 IPV6_BITS: Final = 64
+_ALL: Final = "all"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Table = dict[tuple[str, str], Allowance]
@@ -48,6 +50,7 @@ class Overrides:
         self._table: Table = {}
         self._networks: list[tuple[Network, str]] = []
         self._writer = WriteBehind(file, lambda: [self._file_text().encode()])
+        self.log: LogOfTable | None = None
 
     def __len__(self) -> int:
         return len(self._table)
@@ -83,10 +86,40 @@ class Overrides:
         """Apply the entries of an update, all or none. Raises SettingError."""
         self._install(self._changed(text))
         self._writer.changed()
+        if self.log is not None:
+            self.log.changed(_ALL)
+            self.log.write()
+
+    def logged_names(self) -> list[str]:
+        """See LoggedTable. All overrides together are one entry."""
+        return [_ALL]
+
+    def logged_entry(self, name: str) -> bytes | None:
+        """See LoggedTable: the content of the file."""
+        return self._file_text().encode()
+
+    def take_logged(self, name: str, entry: bytes | None) -> None:
+        """See LoggedTable."""
+        table = _decode(entry.decode()) if entry is not None else {}
+        if table != self._table:
+            self._install(table)
+            self._writer.changed()
 
     async def wait_saved(self) -> None:
+        """Wait until the changes made so far are on disk, and on a quorum of the group. Raises OSError,
+        NotReplicated."""
+        if self.log is not None:
+            await self.log.settled()
+        await self.wait_written()
+
+    async def wait_written(self) -> None:
         """Wait until the changes made so far are on disk. Raises OSError."""
         await self._writer.wait_saved()
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether the file has all changes."""
+        return not self._writer.is_dirty
 
     async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
         """Write changes in the background, until cancelled."""

@@ -69,6 +69,9 @@ class MasterTables:
         sign: Callable[[RemotingCommand], None] | None = None,
         ends: QueueEnds | None = None,
     ) -> None:
+        self.come_otherwise: Callable[[], bool] = lambda: False
+        """Whether the master's tables come another way (the log of a group): then only the ends of queues are asked
+        for."""
         self._sign = sign
         self._client = client
         self._topics = topics
@@ -131,10 +134,11 @@ class MasterTables:
         # Each table is accepted in the step in which its response arrives, and `_ask` checks the master and the trust
         # again in that step.
         ask = partial(self._ask, address, address)
-        await self._take(partial(self._ask, address, fast), RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
-        await self._take(ask, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
-        await self._take(ask, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
-        await self._take(ask, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
+        if not self.come_otherwise():
+            await self._take(partial(self._ask, address, fast), RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
+            await self._take(ask, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
+            await self._take(ask, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
+            await self._take(ask, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
         if self._ends is not None and self._address == address:
             with self._told("ends of queues"):
                 await self._ends.copy(address, ask)
@@ -143,7 +147,7 @@ class MasterTables:
         master = self._address
         with self._told(code.name):
             answer = await ask(new_request(code))
-            if answer is None:
+            if answer is None or self.come_otherwise():
                 return
             if answer.code == ResponseCode.SUCCESS:
                 await take(answer.body)

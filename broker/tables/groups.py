@@ -17,6 +17,7 @@ import structlog
 from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.kept_table import KeptTable
+from triomq.broker.tables.logged import check_leads
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -64,6 +65,8 @@ class GroupTable(KeptTable):
         known = self._groups.get(group)
         if known is not None:
             return known
+        if self.log is not None and not self.log.leads:
+            return SubscriptionGroupConfig(group_name=group)  # until the master makes it
         allowed = self._auto_create() if callable(self._auto_create) else self._auto_create
         if not allowed and not group.startswith(SYSTEM_GROUP_PREFIX):
             return None
@@ -121,6 +124,25 @@ class GroupTable(KeptTable):
         self._writer.changed()
         return True
 
+    def logged_names(self) -> Collection[str]:
+        """See LoggedTable."""
+        return self._groups.keys()
+
+    def logged_entry(self, name: str) -> bytes | None:
+        """See LoggedTable."""
+        config = self._groups.get(name)
+        return config.encode() if config is not None else None
+
+    def take_logged(self, name: str, entry: bytes | None) -> None:
+        """See LoggedTable."""
+        if entry is None:
+            self.delete(name)
+            return
+        config = SubscriptionGroupConfig.decode(entry)
+        if config != self._groups.get(name):
+            self._put(config)
+            self._changed()
+
     def load(self) -> None:
         """Load the file; its groups replace built-in ones of the same name."""
         wrapper = self._file.load(decoder(SubscriptionGroupWrapper))
@@ -147,6 +169,7 @@ class GroupTable(KeptTable):
         return config.encode_pretty().decode() if config is not None else None
 
     def _check_room(self, group: str) -> None:
+        check_leads(self.log)
         if group in self._groups:
             return
         check_group_length(group)

@@ -10,6 +10,7 @@ import trio
 
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments, compact, member
+from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps
@@ -39,6 +40,7 @@ class KeptTable:
         self._account = TableMemory().account(self.entries_name)
         self._fragments: Fragments[str] = Fragments(self._member)
         self._writer = WriteBehind(self._file, self._pieces, self._fragments.render, covered)
+        self.log: LogOfTable | None = None
         self.data_version = DataVersion(timestamp=now_ms())
 
     def count_on(self, account: TableAccount) -> None:
@@ -59,8 +61,20 @@ class KeptTable:
         self._writer.save()
 
     async def wait_saved(self) -> None:
+        """Wait until the changes made so far are on disk, and on a quorum of the group. Raises OSError,
+        NotReplicated."""
+        if self.log is not None:
+            await self.log.settled()
+        await self.wait_written()
+
+    async def wait_written(self) -> None:
         """Wait until the changes made so far are on disk. Raises OSError."""
         await self._writer.wait_saved()
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether the file has all changes."""
+        return not self._writer.is_dirty
 
     async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
         """Write changes in the background, until cancelled."""
@@ -87,10 +101,14 @@ class KeptTable:
     def _touch(self, name: str) -> None:
         """Note that an entry was added, changed or removed."""
         self._fragments.touch(name)
+        if self.log is not None:
+            self.log.changed(name)
 
     def _changed(self) -> None:
         self.bump_version()
         self._writer.changed()
+        if self.log is not None:
+            self.log.write()
 
     def _entry_text(self, name: str) -> str | None:
         """Return the text of the entry's value as if it stood alone; None for a removed entry."""

@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+import msgspec
 import structlog
 import trio
 
 from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments, compact, member
+from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps, dumps_pretty
@@ -76,6 +78,7 @@ class OffsetTable:
         self._fragments: Fragments[str] = Fragments(self._entry_text, ENTRIES_IN_A_STEP)
         self._writer = WriteBehind(self._file, self._pieces, self._fragments.render, covered)
         self._persisting = trio.Lock()
+        self.log: LogOfTable | None = None
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class OffsetTable:
                 self._add_name(topic, group)
             self._lmq_entries[key] = queue_offset
             self._count()
-            self._writer.mark()
+            self._changed(key)
             return
         entry = self._entries.get(key)
         if entry is None:
@@ -141,8 +144,7 @@ class OffsetTable:
             self._take_room(_QUEUE_BYTES, group, topic)
             self._count()
         entry[queue_id] = queue_offset
-        self._fragments.touch(key)
-        self._writer.mark()
+        self._changed(key)
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Replace the target group's offsets for the topic by those of the source group."""
@@ -165,8 +167,7 @@ class OffsetTable:
                 self.sent_bytes -= _bytes_of(key, 1)
             if entry is not None or lmq_offset is not None:
                 self._remove_name(name, group)
-                self._fragments.touch(key)
-                self._writer.mark()
+                self._changed(key)
         self._count()
 
     def remove_topic(self, topic: str) -> None:
@@ -196,6 +197,37 @@ class OffsetTable:
         self._count()
         self._writer.mark()
 
+    # -- the log of a group --------------------------------------------------------------------------------------------
+
+    def logged_names(self) -> list[str]:
+        """See LoggedTable. A name is "topic@group"."""
+        return [*self._entries, *self._lmq_entries]
+
+    def logged_entry(self, name: str) -> bytes | None:
+        """See LoggedTable: an object of queue id and offset."""
+        entry = self._entries.get(name)
+        if entry is None and name in self._lmq_entries:
+            entry = {0: self._lmq_entries[name]}
+        return msgspec.json.encode(entry) if entry is not None else None
+
+    def take_logged(self, name: str, entry: bytes | None) -> None:
+        """See LoggedTable."""
+        topic, group = _names(name)
+        if entry is None:
+            self.remove(group, topic)
+            return
+        queues = msgspec.json.decode(entry, type=dict[int, int])
+        if self._enable_lmq and is_lmq(group):
+            for queue_offset in queues.values():
+                self.commit(group, topic, 0, queue_offset)
+        elif queues != self._entries.get(name):
+            self.merge({name: queues})
+
+    async def settled(self) -> None:
+        """Wait until a quorum of the group has the offsets committed so far. Raises NotReplicated."""
+        if self.log is not None:
+            await self.log.settled()
+
     # -- the file ----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
@@ -220,6 +252,11 @@ class OffsetTable:
             )
         log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
 
+    @property
+    def is_written(self) -> bool:
+        """Return whether the file has all changes."""
+        return not self._writer.is_dirty
+
     async def persist(self) -> bool:
         """Write the file if anything changed since the last write, after what it speaks of is on disk. Return True if
         it was written. Raises OSError."""
@@ -243,6 +280,12 @@ class OffsetTable:
         )
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _changed(self, key: str) -> None:
+        self._fragments.touch(key)
+        self._writer.mark()
+        if self.log is not None:
+            self.log.changed(key)
 
     def _add_name(self, topic: str, group: str) -> None:
         self._check_count(topic, group)

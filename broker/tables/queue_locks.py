@@ -25,6 +25,7 @@ from msgspec import Struct
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments
+from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.broker.tables.write_behind import Offload, WriteBehind
 from triomq.protocol.clock import NowMs
@@ -69,6 +70,7 @@ class QueueLockTable:
         self._file = file if file is not None else NoFile()
         self._fragments: Fragments[tuple[str, MessageQueue]] = Fragments(self._lock_text, LOCKS_IN_A_STEP)
         self._writer = WriteBehind(self._file, self._pieces, self._fragments.render)
+        self.log: LogOfTable | None = None
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock the free queues; return the queues that the client now holds, each for another 60 s."""
@@ -162,11 +164,47 @@ class QueueLockTable:
                 break
             del locks[queue], self._by_age[name, queue]
             self._count(-1, queue)
-            self._fragments.touch((name, queue))
+            self._changed(name, [queue])
             if not locks and name != group:
                 del self._locks[name]
         if self._lock_count >= self._max_locks:
             raise TableFull("queue locks", self._max_locks, f"locks of group {group}")
+
+    # -- the log of a group --------------------------------------------------------------------------------------------
+
+    def logged_names(self) -> list[str]:
+        """See LoggedTable. A name is the JSON array of group, topic, broker name and queue id."""
+        return [_name_of(group, queue) for group, locks in self._locks.items() for queue in locks]
+
+    def logged_entry(self, name: str) -> bytes | None:
+        """See LoggedTable: the holder. Renewals are not logged."""
+        group, queue = _key_of(name)
+        lock = self._locks.get(group, _NONE).get(queue)
+        return json.dumps(lock.client_id).encode() if lock is not None else None
+
+    def take_logged(self, name: str, entry: bytes | None) -> None:
+        """See LoggedTable."""
+        group, queue = _key_of(name)
+        locks = self._locks.setdefault(group, {})
+        lock = locks.pop(queue, None)
+        if lock is not None:
+            del self._by_age[group, queue]
+            self._count(-1, queue)
+        if entry is not None:
+            locks[queue] = _Lock(str(json.loads(entry)), self._now_ms())
+            self._by_age[group, queue] = None
+            self._count(1, queue)
+        elif not locks:
+            del self._locks[group]
+        self._changed(group, [queue])
+
+    def renew_all(self) -> None:
+        """Count all locks as renewed now: this broker becomes the master of a group, and only the last one knew of
+        renewals."""
+        now_ms = self._now_ms()
+        for locks in self._locks.values():
+            for lock in locks.values():
+                lock.last_update_ms = now_ms
 
     # -- the file ----------------------------------------------------------------------------------------------------
 
@@ -194,8 +232,21 @@ class QueueLockTable:
             self._writer.mark()
 
     async def wait_saved(self) -> None:
+        """Wait until the holders are in the file, or in a group on a quorum, which replaces the file. Raises OSError,
+        NotReplicated."""
+        if self.log is not None:
+            await self.log.settled()
+        else:
+            await self.wait_written()
+
+    async def wait_written(self) -> None:
         """Wait until the holders are in the file. Raises OSError."""
         await self._writer.wait_saved()
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether the file has all changes."""
+        return not self._writer.is_dirty
 
     async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
         """Write changes in the background, until cancelled."""
@@ -204,6 +255,8 @@ class QueueLockTable:
     def _changed(self, group: str, queues: list[MessageQueue]) -> None:
         for queue in queues:
             self._fragments.touch((group, queue))
+            if self.log is not None:
+                self.log.changed(_name_of(group, queue))
         if queues:
             self._writer.mark()
 
@@ -222,6 +275,16 @@ class QueueLockTable:
 _NONE: Final[dict[MessageQueue, _Lock]] = {}
 _ALIVE = "aliveAt"
 _HOLDERS = "holders"
+
+
+def _name_of(group: str, queue: MessageQueue) -> str:
+    return json.dumps([group, queue.topic, queue.broker_name, queue.queue_id])
+
+
+def _key_of(name: str) -> tuple[str, MessageQueue]:
+    """Raises ValueError."""
+    group, topic, broker_name, queue_id = json.loads(name)
+    return str(group), MessageQueue(str(topic), str(broker_name), int(queue_id))
 
 
 def _text_bytes(queue: MessageQueue) -> int:

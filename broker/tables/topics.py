@@ -25,6 +25,7 @@ from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import compact
 from triomq.broker.tables.kept_table import KeptTable
+from triomq.broker.tables.logged import check_leads
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.broker.tables.write_behind import Covered
 from triomq.protocol import permission
@@ -193,6 +194,7 @@ class TopicTable(KeptTable):
         route."""
         if queues <= min(config.read_queue_nums, config.write_queue_nums):
             return config
+        check_leads(self.log)
         config = self._put(
             replace(
                 config,
@@ -243,6 +245,12 @@ class TopicTable(KeptTable):
         """Return the topics whose deletion has begun."""
         return [topic for topic in self._deleted if topic in self._topics]
 
+    def remember_deleted(self, topic: str) -> None:
+        """Note that the master of the group has deleted the topic, whose entry goes with the next record."""
+        if topic not in self._deleted:
+            self._deleted.append(topic)
+            self._writer.changed()
+
     def begin_deletion(self, topic: str) -> None:
         """Note, also in the file, that the topic is to be deleted. Until `end_deletion` it cannot be made again. Raises
         RequestRefused if that was noted before."""
@@ -287,6 +295,30 @@ class TopicTable(KeptTable):
         self.data_version = wrapper.data_version
         self._writer.changed()
         return True
+
+    def logged_names(self) -> Collection[str]:
+        """See LoggedTable."""
+        return self._topics.keys()
+
+    def logged_entry(self, name: str) -> bytes | None:
+        """See LoggedTable."""
+        config = self._topics.get(name)
+        return config.encode() if config is not None else None
+
+    def take_logged(self, name: str, entry: bytes | None) -> None:
+        """See LoggedTable."""
+        if entry is None:  # perhaps it was never acknowledged; that it is deleted is a record of its own
+            if self._topics.pop(name, None) is not None:
+                self._count_out(name)
+                self._touch(name)
+                self._changed()
+            return
+        config = TopicConfig.decode(entry)
+        if config == self._topics.get(name):
+            return
+        self._announce(name)
+        self._put(config)
+        self._changed()
 
     def update_order_topics(self, ordered: Collection[str]) -> bool:
         """Set the order flag of the named topics and clear it for all others. Return True if one changed (RocketMQ:
@@ -371,6 +403,7 @@ class TopicTable(KeptTable):
         return config.encode_pretty().decode() if config is not None else None
 
     def _check_room(self, topic: str) -> None:
+        check_leads(self.log)
         # Consumers choose the names of retry topics, and nothing checked them; a topic's name is also a directory's
         # name.
         if not topic or "/" in topic or "\0" in topic:

@@ -3,6 +3,7 @@
     bin/dev/simulate-dledger --seeds 0..1999                  two processes, totals at the end
     bin/dev/simulate-dledger --seeds 17..17 --trace           one seed with its last events
     bin/dev/simulate-dledger --members whole --seeds 0..99    whole members: ledger, disk, remoting, network
+    bin/dev/simulate-dledger --members brokers ...            whole brokers, whose clients change their tables
     bin/dev/simulate-dledger --java 1                         groups of three, one of them by RocketMQ's rules
     bin/dev/simulate-dledger --planted                        look for each planted bug
 
@@ -22,6 +23,8 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
+from sim.dledger.brokers import BROKER_FAULTS, Brokers, run_brokers
+from sim.dledger.brokers_planted import BROKER_BUGS
 from sim.dledger.planted import BUGS
 from sim.dledger.whole import Whole, run_whole
 from sim.dledger.whole_planted import WHOLE_BUGS
@@ -42,8 +45,13 @@ TOTALS = (
     "power failures",
     *FAULTS,
     *WHOLE_FAULTS,
+    *BROKER_FAULTS,
+    "requests",
+    "locks",
+    "delayed",
+    "delivered again",
 )
-RULES, WHOLE = "rules", "whole"
+RULES, WHOLE, BROKERS = "rules", "whole", "brokers"
 PLANTED_SEEDS = 300
 EVENTS_SHOWN = 40
 
@@ -55,9 +63,11 @@ def seeds_of(text: str) -> range:
 
 
 def run_one(seed: int, members: str = RULES, java: int = 0) -> tuple[int, str | None, Counter[str]]:
-    found: tuple[str | None, World | Whole] = (
-        run_whole(seed) if members == WHOLE else run_seed(seed, **_group(seed, java))
-    )
+    found: tuple[str | None, World | Whole | Brokers]
+    if members == RULES:
+        found = run_seed(seed, **_group(seed, java))
+    else:
+        found = run_whole(seed) if members == WHOLE else run_brokers(seed)
     gc.collect()  # a run of whole members collects nothing
     return seed, found[0], found[1].counts
 
@@ -83,8 +93,8 @@ def _entry(entry: Entry) -> str:
 
 def explain(seed: int, members: str = RULES, java: int = 0) -> Iterator[str]:
     """Run a seed again, and describe its last events."""
-    if members == WHOLE:
-        problem, whole = run_whole(seed)
+    if members != RULES:
+        problem, whole = run_whole(seed) if members == WHOLE else run_brokers(seed)
         yield f"seed {seed} at {whole.seconds:.1f} s: {problem or 'nothing is wrong'}, digest {whole.trace.digest}"
         yield from list(whole.trace.lines)[-EVENTS_SHOWN:]
         return
@@ -98,7 +108,7 @@ def totals(counts: Counter[str], seeds: int, failed: int, seconds: float) -> str
     settled = sum(count for name, count in counts.items() if name.startswith("settled"))
     found = ", ".join(f"{name} {counts[name]}" for name in dict.fromkeys(TOTALS) if counts[name])
     return (
-        f"{found}, appends {settled}, acknowledged {counts['settled 200']}\n"
+        f"{found}, appends {settled}, acknowledged {counts['settled 200'] + counts['acknowledged']}\n"
         f"{seeds} seeds, {failed} failed, {seconds:.0f} s"
     )
 
@@ -121,7 +131,7 @@ def run_all(seeds: Iterable[int], processes: int, members: str, java: int = 0) -
 def find_planted() -> int:
     """Look for each planted bug in the first seeds. Return the number not found."""
     missing = 0
-    for members, bugs in ((RULES, BUGS), (WHOLE, WHOLE_BUGS)):
+    for members, bugs in ((RULES, BUGS), (WHOLE, WHOLE_BUGS), (BROKERS, BROKER_BUGS)):
         for name, bug in bugs.items():
             with bug.planted():
                 found = first_failure(range(PLANTED_SEEDS), bug.faults, members)
@@ -133,8 +143,9 @@ def find_planted() -> int:
 def first_failure(seeds: Iterable[int], faults: tuple[str, ...], members: str = RULES) -> str | None:
     for seed in seeds:
         problem: str | None
-        if members == WHOLE:
-            problem, whole = run_whole(seed, faults=faults)
+        if members != RULES:
+            run = run_whole if members == WHOLE else run_brokers
+            problem, whole = run(seed, faults=faults)
             at = whole.seconds * 1000
         else:
             problem, world = run_seed(seed, faults=faults)
@@ -147,7 +158,7 @@ def first_failure(seeds: Iterable[int], faults: tuple[str, ...], members: str = 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=seeds_of, default=range(2000), metavar="A..B")
-    parser.add_argument("--members", choices=(RULES, WHOLE), default=RULES, help="what is simulated (rules)")
+    parser.add_argument("--members", choices=(RULES, WHOLE, BROKERS), default=RULES, help="what is simulated (rules)")
     parser.add_argument("--java", type=int, choices=(0, 1, 2), default=0, help="members by RocketMQ's rules (0)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--trace", action="store_true", help="print the last events of each seed")

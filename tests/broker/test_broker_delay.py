@@ -41,6 +41,7 @@ async def delivering(
     serve_clients: Callable[[], None] | None = None,
 ) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file if file is not None else MemoryFile(), offload=inline)
+    offsets.load()
     delivery = DelayedDelivery(
         lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
     )

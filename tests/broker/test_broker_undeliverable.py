@@ -37,6 +37,7 @@ LOWERED = {"max_message_size_bytes": 1000}
 @asynccontextmanager
 async def delivering(lab: Lab, file: MemoryFile) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file, offload=inline)
+    offsets.load()
     delivery = DelayedDelivery(
         lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
     )

@@ -8,7 +8,9 @@ from threading import Thread
 import pytest
 import trio
 
-from sim.dledger.__main__ import WHOLE, explain, first_failure, run_one, totals
+from sim.dledger.__main__ import BROKERS, WHOLE, explain, first_failure, run_one, totals
+from sim.dledger.brokers import run_brokers
+from sim.dledger.brokers_planted import BROKER_BUGS
 from sim.dledger.planted import BUGS
 from sim.dledger.whole import run_whole
 from sim.dledger.whole_planted import WHOLE_BUGS
@@ -16,6 +18,7 @@ from sim.dledger.world import FAULTS, run_seed
 
 SEEDS = 200
 WHOLE_SEEDS = 20
+BROKER_SEEDS = 8
 JAVA_SEEDS = 60
 PLANTED_SEEDS = 200
 FOUND = {
@@ -136,3 +139,33 @@ def test_a_seed_with_whole_members_that_fails_is_explained_by_its_last_events() 
         problem, whole = run_whole(bug.seed, faults=bug.faults)
     assert problem is not None
     assert any(line.endswith(problem) for line in whole.trace.lines)
+
+
+# Whole brokers.
+
+
+@pytest.mark.slow
+def test_whole_brokers_keep_what_they_acknowledged_while_leaders_change() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(BROKER_SEEDS):
+        _, problem, found = run_one(seed, BROKERS)
+        assert problem is None, "\n".join(explain(seed, BROKERS))
+        counts += found
+    assert min(counts[kind] for kind in ("acknowledged", "locks", "delayed", "kill", "stop", "cut off")) > 0
+    assert counts["leaders"] > 2 * BROKER_SEEDS
+
+
+@pytest.mark.parametrize("name", BROKER_BUGS)
+def test_a_bug_that_is_put_into_whole_brokers_is_found(name: str) -> None:
+    bug = BROKER_BUGS[name]
+    with bug.planted():
+        found = first_failure([bug.seed], bug.faults, BROKERS) or first_failure(
+            range(BROKER_SEEDS), bug.faults, BROKERS
+        )
+    assert found is not None
+
+
+def test_a_seed_with_whole_brokers_does_the_same_each_time() -> None:
+    first, second = run_brokers(7)[1], run_brokers(7)[1]
+    assert first.trace.digest == second.trace.digest
+    assert first.counts == second.counts

@@ -1,0 +1,49 @@
+"""Requests that only the leader of a group executes: they change tables that go through the group's log, or read an
+offset that consumers begin at.
+
+A follower would keep the change to itself until the leader's next record overwrites it, and it may be behind, so it
+refuses. Clients find the leader in the route, as for sends.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import RequestRefused
+from triomq.remoting.connection import Connection
+from triomq.store.message_store import MessageStore
+
+ONLY_MASTER: Final = frozenset(
+    (
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    )
+)
+
+
+class MasterDecides:
+    """The check of each request to a member of a group."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> None:
+        """Raise RequestRefused if another member has to execute the request."""
+        if request.code in ONLY_MASTER:
+            reason = self._store.role_refusal
+            if reason is not None:
+                raise RequestRefused(
+                    ResponseCode.SLAVE_NOT_AVAILABLE, f"{reason}: send this request to the master of the group"
+                )

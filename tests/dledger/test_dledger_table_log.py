@@ -1,0 +1,372 @@
+"""The tables of a group go through its log: what a new leader has, what a start finds, what is never acknowledged."""
+
+from __future__ import annotations
+
+from errno import ENOSPC
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from broker_fakes import FakeConnection, MemoryFile
+from store_lab import MemberStore, open_member
+from store_support import WallClock
+
+from triomq.broker.delay import DelayOffsets
+from triomq.broker.errors import NotReplicated
+from triomq.broker.group import table_log as module
+from triomq.broker.group.master_decides import ONLY_MASTER, MasterDecides
+from triomq.broker.group.table_log import TableLog
+from triomq.broker.quotas.overrides import Overrides
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.topic_config import TopicConfig
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import new_request
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+class Member:
+    """A member's store with the tables of its broker."""
+
+    def __init__(self, store: MemberStore, clock: WallClock, position: MemoryFile | None = None) -> None:
+        self.member = store
+        self.topics = TopicTable(now_ms=clock, built_in=[TopicConfig(topic_name=AUTO_CREATE_TOPIC, perm=7)])
+        self.groups = GroupTable(now_ms=clock)
+        self.offsets = OffsetTable()
+        self.delays = DelayOffsets()
+        self.quotas = Overrides(MemoryFile())
+        self.locks = QueueLockTable(clock)
+        self.position = position if position is not None else MemoryFile()
+        self.log = TableLog(
+            store.store,
+            {
+                "topics": self.topics,
+                "groups": self.groups,
+                "offsets": self.offsets,
+                "delays": self.delays,
+                "quotas": self.quotas,
+                "locks": self.locks,
+            },
+            self.position,
+            lambda: None,
+            member="n0",
+            port=10911,
+        )
+
+    async def lead(self, term: int = 1) -> None:
+        self.member.term = term
+        await self.member.lead()
+        self.log.lead(term)
+        self.commit()
+
+    def commit(self) -> None:
+        """Write what is appended; a quorum has it."""
+        self.member.store.commit()
+        self.member.commit_all()
+
+    async def take_from(self, leader: Member, until: int | None = None) -> None:
+        """Get the leader's entries, and learn that they are committed."""
+        self.member.copy_from(leader.member, until)
+        self.member.commit_all()
+        await self.member.dispatch()
+
+    def make_topic(self, topic: str) -> None:
+        assert self.topics.create_on_send(topic, AUTO_CREATE_TOPIC, "10.0.0.1:1", 4, 0) is not None
+
+    def depose(self) -> None:
+        self.member.leads = False
+        self.log.follow()
+        self.member.store.quorum.follow("n1 leads the group")
+
+
+async def open_two(root: Path) -> tuple[Member, Member]:
+    """Return a leader and a follower."""
+    clock = WallClock(step_ms=1)
+    leader = Member(await open_member(root / "a", clock), clock)
+    follower = Member(await open_member(root / "b", clock), clock)
+    await leader.lead()
+    return leader, follower
+
+
+async def test_a_follower_has_what_the_leader_changed(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    leader.make_topic("T")
+    leader.groups.find("G")
+    leader.offsets.commit("G", "T", 3, 17)
+    leader.delays.set(2, 5)
+    leader.quotas.change("account alice bytesIn=1000")
+    leader.locks.lock("G", [QUEUE], "client")
+    leader.log.write()
+    leader.commit()
+    await follower.take_from(leader)
+    assert follower.topics.get("T") == leader.topics.get("T") is not None
+    assert follower.groups.get("G") == leader.groups.get("G") is not None
+    assert follower.offsets.query("G", "T", 3) == 17
+    assert follower.delays.get(2) == 5
+    assert follower.quotas.text() == leader.quotas.text() != ""
+    assert follower.locks.holder("G", QUEUE) == "client"
+
+    leader.groups.delete("G")
+    leader.offsets.remove("G")
+    leader.locks.unlock("G", [QUEUE], "client")
+    leader.log.write()
+    leader.commit()
+    await follower.take_from(leader)
+    assert follower.groups.get("G") is None
+    assert follower.offsets.query("G", "T", 3) == -1
+    assert follower.locks.holder("G", QUEUE) is None
+
+
+async def test_the_entry_of_a_topic_lies_in_front_of_its_first_message(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    before = leader.member.ledger.end_index
+    leader.make_topic("T")
+    leader.member.put()
+    leader.commit()
+    await follower.take_from(leader, until=before + 1)
+    assert follower.topics.get("T") is not None and follower.member.bodies() == []
+    await follower.take_from(leader)
+    assert follower.member.bodies() == leader.member.bodies() != []
+
+
+async def test_a_follower_takes_nothing_that_no_quorum_has(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    leader.make_topic("T")
+    leader.member.store.commit()
+    follower.member.copy_from(leader.member)
+    await follower.member.dispatch()
+    assert follower.topics.get("T") is None
+
+
+async def test_a_change_is_acknowledged_when_a_quorum_has_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    settled = trio.Event()
+
+    async def commit_an_offset() -> None:
+        leader.offsets.commit("G", "T", 0, 5)
+        await leader.offsets.settled()
+        settled.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit_an_offset)
+        await trio.testing.wait_all_tasks_blocked()
+        leader.member.store.commit()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not settled.is_set() and not leader.log.is_settled
+        leader.commit()
+        await settled.wait()
+    assert leader.log.is_settled
+
+
+async def test_a_change_that_a_deposed_leader_made_is_not_acknowledged(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    leader.offsets.commit("G", "T", 0, 5)
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def depose() -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            leader.member.store.commit()
+            leader.depose()
+
+        with pytest.raises(NotReplicated, match="n1 leads the group"):
+            await leader.offsets.settled()
+    with pytest.raises(NotReplicated, match="n1 leads the group"):
+        await leader.offsets.settled()
+
+
+async def test_without_a_quorum_a_change_is_refused_after_a_while(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    leader.groups.find("G")
+    with pytest.raises(NotReplicated, match="no quorum"):
+        await leader.groups.wait_saved()
+
+
+async def test_a_new_leader_gives_all_its_tables_and_removes_what_it_lacks(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, follower = await open_two(tmp_path)
+    leader.make_topic("T")
+    follower.topics.log = None
+    follower.topics.update(TopicConfig(topic_name="Lost"))
+    await write_whole(leader)
+    await follower.take_from(leader)
+    assert follower.topics.get("T") is not None and follower.topics.get("Lost") is None
+    assert not follower.topics.is_deleted("Lost"), "it may be made again like any new topic"
+    assert follower.log.is_whole and follower.log.begun is not None and follower.log.begun.term == 1
+
+
+async def write_whole(leader: Member) -> None:
+    """Let the leader write all its tables, with a quorum that answers at once."""
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def answer() -> None:
+            while True:
+                leader.commit()
+                await trio.sleep(0.01)
+
+        leader.log.lead(leader.member.term)
+        nursery.start_soon(leader.log.run_as_leader)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    leader.commit()
+
+
+async def test_tables_that_did_not_arrive_whole_remove_nothing(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, follower = await open_two(tmp_path)
+    follower.topics.log = None
+    follower.topics.update(TopicConfig(topic_name="Kept"))
+    await write_whole(leader)
+    take = follower.log.take
+    follower.member.store.replica.on_tables = lambda body: take(body) if b'"part"' not in body else None
+    await follower.take_from(leader)
+    assert follower.topics.get("Kept") is not None and not follower.log.is_whole
+
+
+async def test_a_start_takes_from_the_log_what_the_files_lack(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, follower = await open_two(tmp_path)
+    leader.make_topic("T")
+    await write_whole(leader)
+    await follower.take_from(leader)
+    await follower.log.note_position(trio.lowlevel.checkpoint)
+    leader.make_topic("U")
+    leader.commit()
+    await follower.take_from(leader)
+    restarted = Member(follower.member, WallClock(step_ms=1), follower.position)
+    await restarted.log.load()
+    assert restarted.topics.get("T") is None, "the files have it"
+    assert restarted.topics.get("U") is not None
+    assert restarted.log.is_whole
+
+
+async def test_the_position_is_noted_when_the_files_are_written(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, follower = await open_two(tmp_path)
+    await write_whole(leader)
+    await follower.take_from(leader)
+
+    async def fail() -> None:
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        await follower.log.note_position(fail)
+    assert follower.position.texts == []
+    await follower.log.note_position(trio.lowlevel.checkpoint)
+    end = follower.member.log.committed_offset
+    assert follower.position.text == f'{{"physicalOffset":{end},"whole":true}}'
+
+
+async def test_while_tables_arrive_the_position_stays_where_they_begin(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, follower = await open_two(tmp_path)
+    await write_whole(leader)
+    await follower.take_from(leader)
+    end = follower.member.log.committed_offset
+    leader.log.lead(2)
+    leader.make_topic("T")
+    leader.commit()
+    await follower.take_from(leader)
+    await follower.log.note_position(trio.lowlevel.checkpoint)
+    assert follower.member.log.committed_offset > end
+    assert f'"physicalOffset":{end},' in follower.position.text
+
+
+async def test_a_change_whose_write_failed_is_written_again_in_front_of_later_messages(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    propose = leader.member.log.propose
+
+    def refuse_once(ticket: object, write: Any) -> int:
+        leader.member.log.propose = propose
+        raise OSError(ENOSPC, "No space left on device")
+
+    leader.member.log.propose = refuse_once
+    leader.make_topic("T")
+    leader.member.store.commit()
+    leader.member.put()
+    leader.commit()
+    await follower.take_from(leader, until=leader.member.ledger.end_index - 1)
+    assert follower.topics.get("T") is not None and follower.member.bodies() == []
+
+
+async def test_tables_are_written_again_before_retention_takes_them(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    await write_whole(leader)
+    kinds: list[str] = []
+    append = leader.log._append
+
+    def watched(record: Any, entries: Any) -> bool:
+        kinds.append(record.kind)
+        return append(record, entries)
+
+    leader.log._append = watched  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def answer() -> None:
+            while True:
+                leader.commit()
+                await trio.sleep(0.01)
+
+        nursery.start_soon(leader.log.run_as_leader)
+        await trio.sleep(2 * module.LOOK_SECONDS)
+        assert module.BEGIN not in kinds, "they are in the log"
+        while leader.member.store.appended_offset < 3 * leader.member.log.file_size_bytes:
+            leader.member.put(body=b"x" * 500)
+        await trio.sleep(2 * module.LOOK_SECONDS)
+        assert kinds.count(module.BEGIN) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_only_the_master_executes_what_goes_through_the_log(tmp_path: Path) -> None:
+    leader, _ = await open_two(tmp_path)
+    decides, connection = MasterDecides(leader.member.store), cast(Any, FakeConnection())
+    for code in ONLY_MASTER:
+        decides(connection, new_request(code))
+    leader.depose()
+    for code in ONLY_MASTER:
+        with pytest.raises(RequestRefused, match="n1 leads the group"):
+            decides(connection, new_request(code))
+    decides(connection, new_request(RequestCode.PULL_MESSAGE))
+
+
+async def test_a_follower_makes_no_topic_and_no_group(tmp_path: Path) -> None:
+    _, follower = await open_two(tmp_path)
+    with pytest.raises(RequestRefused, match="another member"):
+        follower.make_topic("T")
+    assert follower.groups.find("G") is not None, "its clients are served"
+    assert follower.groups.get("G") is None
+
+
+async def test_a_new_master_counts_the_locks_as_renewed(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    leader.locks.lock("G", [QUEUE], "client")
+    leader.log.write()
+    leader.commit()
+    await follower.take_from(leader)
+    follower.locks.time_jumped(-120)
+    assert follower.locks.holder("G", QUEUE) is None, "nobody told the follower of renewals"
+    follower.locks.renew_all()
+    assert follower.locks.holder("G", QUEUE) == "client"
