@@ -19,6 +19,8 @@ TERM: Final = "dledgerTerm"
 BEGIN: Final = "dledgerBeginIndex"
 END: Final = "dledgerEndIndex"
 COMMITTED: Final = "dledgerCommittedIndex"
+LACKS: Final = "dledgerLacks"
+"""What a follower lacks to be the next master, beside entries; empty if nothing."""
 
 COLUMNS: Final = {
     "member": "MEMBER",

@@ -27,6 +27,16 @@ def examine_members(name: str, addresses: Mapping[int, str], tables: Tables) -> 
     missing = len(members) - len(tables)
     if missing > 0:
         yield _missing(group, members, missing, is_known=len(infos) == len(tables))
+    for info in infos.values():
+        if info.get(status.LACKS):
+            yield Finding(
+                WARNING,
+                "dledger-tables",
+                name,
+                f"{info.get(status.SELF)} of the group {group} lacks tables: {info[status.LACKS]}",
+                "if it becomes the master, topics are missing and groups consume again",
+                "look into its log; the hosts of dLegerPeers must be reachable with the port of the brokers, too",
+            )
     if 0 not in tables:
         yield no_master(name, group)
     if len({info.get(status.PEERS) for info in infos.values()}) > 1:

@@ -16,8 +16,9 @@ def group_values(serving: Serving) -> Callable[[], dict[str, str]]:
     from triomq.dledger import status
 
     def values() -> dict[str, str]:
-        member = serving.group.member if serving.group is not None else None
-        if member is None:
+        group = serving.group
+        member = group.member if group is not None else None
+        if group is None or member is None:
             return {}
         setup, ledger = settings.setup, tables.made.ledger
         return {
@@ -30,6 +31,7 @@ def group_values(serving: Serving) -> Callable[[], dict[str, str]]:
             status.BEGIN: str(ledger.begin_index),
             status.END: str(ledger.end_index),
             status.COMMITTED: str(member.committed),
+            status.LACKS: group.lacks_tables() or "",
         }
 
     return values

@@ -7,6 +7,7 @@ starts the background tasks; processors.py lists which part handles which reques
 from __future__ import annotations
 
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import trio
 from msgspec import Struct
 
 from triomq.broker.acl.names import TOOLS_FILE
-from triomq.broker.assembly.tables import Tables, kept
+from triomq.broker.assembly.tables import Tables, kept, save_tables
 from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
@@ -55,6 +56,7 @@ from triomq.store.message_store import MessageStore
 if TYPE_CHECKING:
     from triomq.broker.acl.access_control import AccessControl
     from triomq.broker.group.roles import GroupRoles
+    from triomq.broker.group.table_log import TableLog
 
 
 class Replication(Struct, frozen=True):
@@ -242,33 +244,8 @@ def _group(
     if configuration.group is None or tables.group is None:
         return None
     from triomq.broker.group.roles import GroupParts, GroupRoles
-    from triomq.broker.group.table_log import TableLog
 
     registration.is_held = True
-    logged: dict[str, LoggedTable] = {
-        "topics": metadata.topics,
-        "groups": metadata.groups,
-        "offsets": metadata.offsets,
-        "delays": tables.delay_offsets,
-        "quotas": tables.quota_overrides,
-        "locks": tables.queue_locks,
-    }
-    table_log = TableLog(
-        tables.store,
-        logged,
-        kept(tables.surroundings, "tableLog.json"),
-        tables.surroundings.turn.wake,
-        member=configuration.group.setup.self_id,
-        port=port,
-    )
-
-    async def save_tables() -> None:
-        for background in (metadata.topics, metadata.groups, tables.quota_overrides, tables.queue_locks):
-            await background.wait_written()
-        if not await tables.store.cover():
-            raise OSError(tables.store.refusal or "the log is not on the disk")
-        await metadata.offsets.persist_all()
-        await tables.delay_offsets.persist()
 
     async def load() -> None:
         tables.queue_locks.renew_all()
@@ -286,10 +263,25 @@ def _group(
         tables.now_ms,
         store_host,
         tables.surroundings.in_thread,
-        table_log,
-        save_tables,
+        _table_log(tables, configuration.group.setup.self_id, port),
+        partial(save_tables, tables),
     )
     return GroupRoles(parts, load=load, as_master=[delivery.run, transactions.checks.run])
+
+
+def _table_log(tables: Tables, member: str, port: int) -> TableLog:
+    from triomq.broker.group.table_log import TableLog
+
+    logged: dict[str, LoggedTable] = {
+        "topics": tables.metadata.topics,
+        "groups": tables.metadata.groups,
+        "offsets": tables.metadata.offsets,
+        "delays": tables.delay_offsets,
+        "quotas": tables.quota_overrides,
+        "locks": tables.queue_locks,
+    }
+    file, wake = kept(tables.surroundings, "tableLog.json"), tables.surroundings.turn.wake
+    return TableLog(tables.store, logged, file, wake, member=member, port=port)
 
 
 def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverable) -> DelayedDelivery:

@@ -206,11 +206,25 @@ async def persist_tables(tables: Tables, stopping: Stopping) -> None:
         tables.metadata.filters.persist()
 
 
+async def save_tables(tables: Tables) -> None:
+    """Write what has changed so far in the tables that go through the log of a group. Raises OSError."""
+    metadata = tables.metadata
+    for background in (metadata.topics, metadata.groups, tables.quota_overrides, tables.queue_locks):
+        await background.wait_written()
+    if not await tables.store.cover():
+        raise OSError(tables.store.refusal or "the log is not on the disk")
+    await metadata.offsets.persist_all()
+    await tables.delay_offsets.persist()
+
+
 def are_saved(tables: Tables) -> bool:
     """Return whether the files of the tables have all changes."""
     metadata = tables.metadata
-    kept_tables = (metadata.topics, metadata.groups, metadata.offsets, tables.delay_offsets, tables.quota_overrides)
-    return all(table.is_written for table in kept_tables)
+    written = (
+        *(metadata.topics.is_written, metadata.groups.is_written, metadata.offsets.is_written),
+        *(tables.delay_offsets.is_written, tables.quota_overrides.is_written, tables.queue_locks.is_written),
+    )
+    return all(written)
 
 
 def compute_bit_maps(configuration: Configuration, store: MessageStore, filters: FilterTable) -> None:

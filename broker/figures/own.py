@@ -255,6 +255,12 @@ class OwnFigures:
             "Connections to the port of dLegerPeers that were closed at once: those of strangers, or above a limit.",
             [(labels(reason=why), member.refused_connections[why]) for why in (STRANGER, *LIMITS)],
         )
+        lacks_tables = serving.group is not None and serving.group.lacks_tables() is not None
+        yield gauge(
+            "triomq_dledger_tables_current",
+            "1 if the member has the topics, groups and offsets of the leader.",
+            one(int(not lacks_tables)),
+        )
         yield gauge("triomq_dledger_committed_index", "The last entry that is committed.", one(member.committed))
 
     def _delays(self) -> Iterator[Family]:

@@ -11,7 +11,7 @@ from triomq.monitoring.health import Check, FindOut
 from triomq.store.config import BrokerRole
 
 if TYPE_CHECKING:
-    from triomq.dledger.member.group_member import GroupMember
+    from triomq.broker.group.roles import GroupRoles
 
 _NOT_OF_THE_STORE = ("disk", "role")
 """Causes of refusals that have a check of their own, or are no fault."""
@@ -61,7 +61,7 @@ class Readiness:
         """A synchronous master has a slave that is near; a slave follows its master. A member of a group knows
         who leads, and a leader has taken office."""
         if self._serving.group is not None:
-            return self._group(self._serving.group.member)
+            return self._group(self._serving.group)
         replication = self._serving.replication
         settings = self._serving.tables.configuration.store
         if settings.broker_role is BrokerRole.SYNC_MASTER:
@@ -76,9 +76,13 @@ class Readiness:
         follows = replication.follower.is_following
         return Check("replication", follows, "follows the master" if follows else "not connected to the master")
 
-    def _group(self, member: GroupMember | None) -> Check:
+    def _group(self, group: GroupRoles) -> Check:
+        member = group.member
         if member is None or member.leader is None:
             return Check("replication", False, "no member of the group leads, as far as this one knows")
+        lacking = group.lacks_tables()
+        if lacking is not None:
+            return Check("replication", False, f"{member.leader} leads the group, but {lacking}")
         if not member.is_leader:
             return Check("replication", True, f"follows {member.leader}, the leader of the group")
         is_master = self._serving.tables.configuration.store.broker_role is BrokerRole.SYNC_MASTER

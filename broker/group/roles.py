@@ -89,6 +89,7 @@ class GroupRoles:
         self.table_log = parts.table_log
         self._followed_term = 0
         parts.master_tables.come_otherwise = self._tables_come_by_log
+        parts.master_tables.address_among_members = self._address_of_master
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self.member: GroupMember | None = None
@@ -177,6 +178,26 @@ class GroupRoles:
         """Return whether the member that leads, or led last, writes its tables to the log."""
         begun = self.table_log.begun
         return begun is not None and begun.term == self._followed_term
+
+    def _address_of_master(self) -> str | None:
+        """Return where members reach the broker of the member that leads, if it has said so in the log: at the host of
+        dLegerPeers. The address that it registers is for clients, and may lead elsewhere from here (containers)."""
+        begun = self.table_log.begun
+        if begun is None or not self._tables_come_by_log():
+            return None
+        host, _, _ = self._parts.group.setup.members.get(begun.member, "").rpartition(":")
+        return f"{host}:{begun.port}" if host else None
+
+    def lacks_tables(self) -> str | None:
+        """Return why this member cannot be the next master without a loss of tables, None if it can."""
+        member = self.member
+        if member is None or member.is_leader:
+            return None
+        if self._tables_come_by_log():
+            return None if self.table_log.is_whole else "the tables of the group have not arrived whole yet"
+        if self._master_tables.are_current:
+            return None
+        return "the tables of the master were not copied: its address must be reachable from here"
 
     async def hand_over(self) -> None:
         """Let another member lead, before a stop."""

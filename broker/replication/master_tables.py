@@ -72,6 +72,10 @@ class MasterTables:
         self.come_otherwise: Callable[[], bool] = lambda: False
         """Whether the master's tables come another way (the log of a group): then only the ends of queues are asked
         for."""
+        self.address_among_members: Callable[[], str | None] = lambda: None
+        """The master's address as members of its group reach it, which may differ from the one for clients."""
+        self.copied_from: str | None = None
+        """The master all of whose tables were copied the last time."""
         self._sign = sign
         self._client = client
         self._topics = topics
@@ -80,14 +84,23 @@ class MasterTables:
         self._delay_offsets = delay_offsets
         self._is_trusted = is_trusted
         self._ends = ends
-        self._address: str | None = None
+        self._registered: str | None = None
         self._outage = Outage()
 
     def master_known(self, address: str | None) -> None:
         """Learn the master's address from a NameServer, or that there is no master."""
-        if address != self._address:
-            log.info("master to copy tables from learnt", address=address, before=self._address)
-            self._address = address or None
+        if address != self._registered:
+            log.info("master to copy tables from learnt", address=address, before=self._registered)
+            self._registered = address or None
+
+    @property
+    def _address(self) -> str | None:
+        return self.address_among_members() or self._registered
+
+    @property
+    def are_current(self) -> bool:
+        """Whether the tables of the present master were copied."""
+        return self.copied_from is not None and self.copied_from == self._address
 
     async def run(self, store: MessageStore, every_seconds: float = math.inf) -> None:
         """Copy the tables at once when the master is known and its log matches, and when the log here gets messages of
@@ -135,20 +148,26 @@ class MasterTables:
         # again in that step.
         ask = partial(self._ask, address, address)
         if not self.come_otherwise():
-            await self._take(partial(self._ask, address, fast), RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
-            await self._take(ask, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
-            await self._take(ask, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
-            await self._take(ask, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
+            taken = [
+                await self._take(
+                    partial(self._ask, address, fast), RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics
+                ),
+                await self._take(ask, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets),
+                await self._take(ask, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets),
+                await self._take(ask, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups),
+            ]
+            self.copied_from = address if all(taken) else None
         if self._ends is not None and self._address == address:
             with self._told("ends of queues"):
                 await self._ends.copy(address, ask)
 
-    async def _take(self, ask: Ask, code: RequestCode, take: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _take(self, ask: Ask, code: RequestCode, take: Callable[[bytes], Awaitable[None]]) -> bool:
+        """Copy one table. Return whether the master has answered, be it that it has none."""
         master = self._address
         with self._told(code.name):
             answer = await ask(new_request(code))
             if answer is None or self.come_otherwise():
-                return
+                return False
             if answer.code == ResponseCode.SUCCESS:
                 await take(answer.body)
             elif "AclException" in (answer.remark or ""):
@@ -157,6 +176,8 @@ class MasterTables:
                 log.debug("table not returned", master=master, code=code.name, answer=answer.code, remark=answer.remark)
             if self._outage.is_on and self._outage.worked(trio.current_time()):
                 log.info("tables copied again", master=master)
+            return "AclException" not in (answer.remark or "")
+        return False
 
     async def _ask(self, master: str, address: str, request: RemotingCommand) -> RemotingCommand | None:
         """Return the response of the master at this address, one of its ports; None if it is not the master any more,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import msgspec
 import structlog
 
 from triomq.broker.errors import TableFull, TableTooLarge
@@ -138,7 +139,7 @@ class GroupTable(KeptTable):
         if entry is None:
             self.delete(name)
             return
-        config = SubscriptionGroupConfig.decode(entry)
+        config = msgspec.json.decode(entry, type=SubscriptionGroupConfig)
         if config != self._groups.get(name):
             self._put(config)
             self._changed()

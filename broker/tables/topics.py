@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
+import msgspec
 import structlog
 
 from triomq.broker.errors import TableFull, TableTooLarge
@@ -313,7 +314,7 @@ class TopicTable(KeptTable):
                 self._touch(name)
                 self._changed()
             return
-        config = TopicConfig.decode(entry)
+        config = msgspec.json.decode(entry, type=TopicConfig)
         if config == self._topics.get(name):
             return
         self._announce(name)

@@ -352,6 +352,15 @@ def test_a_member_that_is_away_and_lists_of_members_that_differ(
             ]
 
 
+def test_a_member_that_lacks_the_tables_of_its_master(patient: Patient, capsys: Capture) -> None:
+    member(patient, peers="n0-h:1")
+    no_slave(patient)
+    patient.bodies[28]["table"]["dledgerLacks"] = "the tables of the master were not copied"
+    [found] = findings(patient.address, capsys, 1)
+    assert found["code"] == "dledger-tables"
+    assert "n0 of the group" in found["what"] and "were not copied" in found["what"]
+
+
 def test_name_servers_that_disagree_or_are_down(patient: Patient, capsys: Capture) -> None:
     with fake_cluster(Patient()) as other:
         assert isinstance(other, Patient)

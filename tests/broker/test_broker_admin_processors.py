@@ -424,17 +424,17 @@ def test_correction_offsets(admin: Admin) -> None:
     assert admin.offsets.query("C", "T", 0) == 1, "asking changes nothing"
 
 
-def test_offsets_are_cloned_for_one_topic_or_for_all(admin: Admin) -> None:
+async def test_offsets_are_cloned_for_one_topic_or_for_all(admin: Admin) -> None:
     for topic in ("T", "U"):
         admin.add_topic(topic)
         admin.offsets.commit("A", topic, 0, 5)
     admin.offsets.commit("A", "Gone", 0, 5)
-    admin.consume.clone_offsets(admin.connection, request(314, {"srcGroup": "A", "destGroup": "B", "topic": "T"}))
+    await admin.consume.clone_offsets(admin.connection, request(314, {"srcGroup": "A", "destGroup": "B", "topic": "T"}))
     assert admin.offsets.topics_of_group("B") == ["T"]
-    admin.consume.clone_offsets(admin.connection, request(314, {"srcGroup": "A", "destGroup": "D"}))
+    await admin.consume.clone_offsets(admin.connection, request(314, {"srcGroup": "A", "destGroup": "D"}))
     assert sorted(admin.offsets.topics_of_group("D")) == ["T", "U"]
     admin.add_consumer()
-    admin.consume.clone_offsets(admin.connection, request(314, {"srcGroup": "A", "destGroup": "G"}))
+    await admin.consume.clone_offsets(admin.connection, request(314, {"srcGroup": "A", "destGroup": "G"}))
     assert admin.offsets.topics_of_group("G") == ["T"], "an online group gets what it subscribes to"
 
 

@@ -51,6 +51,19 @@ async def test_a_member_that_leads_says_so_everywhere(tmp_path: Path) -> None:
         assert scrape.value("triomq_dledger_end_index") == found.last
         assert scrape.value("triomq_dledger_committed_index") == found.last
         assert scrape.value("triomq_dledger_begin_index") == 0
+        assert scrape.value("triomq_dledger_tables_current") == 1
+
+
+async def test_a_follower_without_tables_is_not_ready(tmp_path: Path) -> None:
+    async with watched(tmp_path, **member_of(f"n0-127.0.0.1:{free_port()}")) as it:
+        await until_ready(it)
+        assert it.broker.controller.serving is not None and it.broker.controller.serving.group is not None
+        group = it.broker.controller.serving.group
+        group.lacks_tables = lambda: "the tables of the group have not arrived whole yet"  # type: ignore[method-assign]
+        code, checks = await it.ready()
+        assert code == 503 and "have not arrived whole" in checks["replication"][1]
+        assert (await it.scrape()).value("triomq_dledger_tables_current") == 0
+        assert (await info_of(it))["dledgerLacks"].startswith("the tables of the group")
 
 
 async def test_a_member_without_a_quorum_is_not_ready(tmp_path: Path) -> None:

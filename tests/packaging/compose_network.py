@@ -128,6 +128,10 @@ class ComposeNetwork:
         variables = {**service.get("environment", {}), "HOME": str(volume), "TRIOMQ_LOG_DIR": "-"}
         return self._spawn(name, command, variables)
 
+    def log(self, name: str) -> str:
+        """Return what a service has written to standard error."""
+        return (self._directory / f"{name}.log").read_text()
+
     def wait_until_healthy(self, name: str) -> None:
         """Run the health check of a service until it passes, for at most a minute."""
         words = self._services[name]["healthcheck"]["test"]

@@ -35,6 +35,27 @@ print(sorted(bodies) == list(range(16)))
 """
 
 
+GROUP_CLIENT = """
+import sys
+
+from triomq import Message
+from triomq.blocking import Producer, PullConsumer
+
+act, name = sys.argv[1:]
+if act == "send":
+    with Producer("compose", name_server="127.0.0.1:9876") as producer:
+        result = producer.send(Message("Compose", b"x"), timeout_seconds=30)
+    with PullConsumer("compose", name_server="127.0.0.1:9876") as consumer:
+        consumer.commit(result.queue, 1)
+    print(result.queue.queue_id)
+else:
+    with PullConsumer("compose", name_server="127.0.0.1:9876") as consumer:
+        queue = next(queue for queue in consumer.queues("Compose") if queue.queue_id == int(name))
+        bodies = [message.body for message in consumer.pull(queue, "*", 0).messages]
+        print(consumer.committed_offset(queue, from_store=True), bodies)
+"""
+
+
 def compose_file(**variables: str) -> dict[str, dict[str, dict[str, object]]]:
     """Return the parsed file with ${NAME:-default} replaced, as Compose does."""
     text = (ROOT / "docker-compose.yml").read_text()
@@ -68,3 +89,36 @@ def test_a_message_goes_through_two_masters_and_their_slaves(tmp_path: Path) -> 
     for name in ("broker-a", "broker-b"):
         assert (tmp_path / "compose" / name / "store" / "commitlog").is_dir()
         assert not (tmp_path / "compose" / name / "store" / "abort").exists(), "stopped cleanly, in its volume"
+
+
+@pytest.mark.slow
+def test_a_group_of_containers_keeps_topics_and_offsets_when_its_master_is_killed(tmp_path: Path) -> None:
+    """Clients reach the members at 127.0.0.1; from another container that address leads nowhere."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    variables = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "HOME": str(tmp_path),
+    }
+    members = ("dledger-n0", "dledger-n1", "dledger-n2")
+    with ComposeNetwork(compose_file(), tmp_path / "compose", variables) as network:
+        network.start("namesrv")
+        network.wait_until_healthy("namesrv")
+        processes = {name: network.start(name) for name in members}
+        for name in members:
+            network.wait_until_healthy(name)
+
+        def client(act: str, queue: str) -> str:
+            done = network.run("host", [sys.executable, "-c", GROUP_CLIENT, act, queue])
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        queue = client("send", "-")
+        leader = next(name for name in members if "role of the master taken" in network.log(name))
+        processes[leader].kill()
+        assert client("send", "-") != ""
+        assert client("look", queue).startswith("1 [b'x'")
+        for name in members:
+            assert "tables not copied" not in network.log(name), "only the log brings them"

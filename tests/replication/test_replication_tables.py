@@ -340,3 +340,30 @@ async def test_a_topic_that_arrives_in_the_log_is_looked_up_at_once_and_only_onc
     await replicate("New", 2)
     assert len(master.asked) == asked + 8, "a topic that the master does not know is looked up once"
     await source.close()
+
+
+async def test_tables_are_copied_from_where_members_of_the_group_reach_the_master(master: FakeMaster) -> None:
+    slave = Slave(master)
+    slave.tables.address_among_members = lambda: "10.9.9.9:10911"
+    await slave.tables.sync()
+    assert {address for address, _ in master.asked} == {"10.9.9.9:10911", "10.9.9.9:10909"}
+    assert slave.tables.are_current
+    slave.tables.address_among_members = lambda: None
+    assert not slave.tables.are_current, "another master, whose tables were not copied yet"
+
+
+async def test_a_table_that_cannot_be_copied_leaves_the_tables_out_of_date(master: FakeMaster) -> None:
+    slave = Slave(master)
+    master.failing = {RequestCode.GET_ALL_CONSUMER_OFFSET}
+    await slave.tables.sync()
+    assert not slave.tables.are_current
+    master.failing, master.refuses = set(), True
+    await slave.tables.sync()
+    assert not slave.tables.are_current
+
+
+async def test_tables_that_come_another_way_are_not_asked_for(master: FakeMaster) -> None:
+    slave = Slave(master)
+    slave.tables.come_otherwise = lambda: True
+    await slave.tables.sync()
+    assert master.asked == [] and slave.topics.get("T") is None
