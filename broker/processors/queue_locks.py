@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 import trio
 
+from triomq.broker.errors import NotReplicated
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.protocol.bodies.fastjson_writer import dumps
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
@@ -76,11 +77,13 @@ class QueueLockProcessor:
         released meanwhile."""
         if rest is not None:
             await self._lock_rest(connection, group, client_id, held, rest)
-        with trio.move_on_after(SAVE_SECONDS):
+        with trio.move_on_after(SAVE_SECONDS) as limit:
             try:
                 await self._locks.wait_saved()
             except OSError as error:
                 log.error("queue locks not written: a restart forgets them", error=str(error))
+        if limit.cancelled_caught and self._locks.log is not None:  # the next master would give them to others
+            raise NotReplicated(f"no quorum of the group had the locks within {SAVE_SECONDS} s")
         if len(held) <= QUEUES_IN_A_STEP:
             held = self._locks.still_held(group, held, client_id)
             return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())

@@ -18,11 +18,13 @@ from triomq.broker.errors import NotReplicated
 from triomq.broker.group import table_log as module
 from triomq.broker.group.master_decides import ONLY_MASTER, MasterDecides
 from triomq.broker.group.table_log import TableLog
+from triomq.broker.processors.queue_locks import QueueLockProcessor
 from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.queue_lock import LockBatchRequestBody
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import new_request
@@ -370,3 +372,12 @@ async def test_a_new_master_counts_the_locks_as_renewed(tmp_path: Path) -> None:
     assert follower.locks.holder("G", QUEUE) is None, "nobody told the follower of renewals"
     follower.locks.renew_all()
     assert follower.locks.holder("G", QUEUE) == "client"
+
+
+async def test_a_lock_that_no_quorum_has_is_not_granted(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    leader, _ = await open_two(tmp_path)
+    processor = QueueLockProcessor(leader.locks)
+    body = LockBatchRequestBody(client_id="client", consumer_group="G", mq_set=frozenset([QUEUE]))
+    request = new_request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+    with pytest.raises(NotReplicated, match="no quorum"):
+        await processor.lock(cast(Any, FakeConnection()), request)
