@@ -27,6 +27,7 @@ from triomq.daemon.configuration import (
 from triomq.daemon.deadline import Deadline
 from triomq.daemon.environment import Environment, read_environment
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.lines import open_missing_streams
 from triomq.daemon.logs import BROKER_LOG_FILES, LogFiles, configure_logs, log_directory
 from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, report_check, run
@@ -44,6 +45,7 @@ DISK_DEADLINE_SECONDS = 15.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the broker; return the exit code of the process."""
     options = parse_command_line(PROGRAM, sys.argv[1:] if arguments is None else arguments, letters="chmnp")
+    open_missing_streams()
     environment = read_environment(os.environ)
     try:
         layers = _load(options, environment)

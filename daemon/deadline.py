@@ -7,12 +7,12 @@ gets a moment and no more.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 
 import structlog
 
 from triomq.daemon.errors import ExitCode
+from triomq.daemon.lines import complain, flush_all
 
 log = structlog.get_logger("triomq.daemon.deadline")
 
@@ -42,8 +42,7 @@ class Deadline:
             self._timer.cancel()
 
     def _expire(self) -> None:
-        print(f"{self._program}: {self._text}", file=sys.stderr, flush=True)  # noqa: T201
-        note = threading.Thread(target=lambda: log.info("daemon ended by a deadline", reason=self._text), daemon=True)
-        note.start()
-        note.join(LOG_SECONDS)
+        log.info("daemon ended by a deadline", reason=self._text)
+        complain(f"{self._program}: {self._text}", LOG_SECONDS)
+        flush_all(LOG_SECONDS)
         os._exit(self._code)

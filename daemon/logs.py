@@ -11,15 +11,16 @@ TRIOMQ_LOG_LEVEL (debug, info, warning, error) is the lowest level written, info
 gets the first line of warnings and worse, so a healthy daemon prints its boot line only. Each file rolls at its size
 and keeps a fixed number of older ones in otherdays/, so the total size of the logs is bounded by that table.
 
-State: open files, owned by the LogFiles that is created at the start. The event loop's thread and, rarely, worker
-threads write to them, hence one lock. A full disk must not stop a broker: lines that cannot be written are counted and
-dropped, and the count is written with the next line that can be. Correctness never depends on a log line.
+State: open files, owned by the LogFiles that is created at the start. Only the thread of its lines (lines.py) touches
+them; the caller never waits. A full disk, or a pipe that nobody reads, must not stop a broker: lines that cannot be
+written are counted and dropped, and the count is written with the next line that can be. Correctness never depends on a
+log line.
 """
 
+import atexit
 import io
 import re
 import sys
-import threading
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from msgspec import Struct
 
 from triomq.daemon.environment import Environment
 from triomq.daemon.errors import StartError
+from triomq.daemon.lines import STDERR, Lines, Stream, flush_all
 from triomq.daemon.secret_names import is_secret
 from triomq.daemon.shortage import shortage_fields
 
@@ -81,8 +83,11 @@ class LogFile:
         self._stream: io.FileIO | None = None
         self._size_bytes = 0
         self._lost_count = 0
+        self.is_moved = False
+        """Whether a program has renamed the file: the next line goes to a new one. Any thread may set it."""
 
-    def write(self, line: str) -> None:
+    def write(self, line: str) -> bool:
+        """Write a line, or several; return whether that worked."""
         data = line.encode("utf-8", "backslashreplace")
         try:
             stream = self._opened()
@@ -92,10 +97,11 @@ class LogFile:
                 data = f"... {self._lost_count} lines lost\n".encode() + data
             stream.write(data)
         except OSError:
-            self._lost_count += 1
-            return
+            self._lost_count += line.count("\n")
+            return False
         self._size_bytes += len(data)
         self._lost_count = 0
+        return True
 
     def close(self) -> None:
         if self._stream is not None:
@@ -103,6 +109,9 @@ class LogFile:
             self._stream = None
 
     def _opened(self) -> io.FileIO:
+        if self.is_moved:
+            self.is_moved = False
+            self.close()
         if self._stream is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = io.FileIO(self._path, "a")
@@ -126,10 +135,10 @@ class LogFile:
 class LogFiles:
     """All log files of one daemon by logger name, and standard error. `configure_logs` creates it once."""
 
-    def __init__(self, directory: Path | None, rules: Sequence[LogFileRule], stderr: TextIO) -> None:
-        self._stderr = stderr
+    def __init__(self, directory: Path | None, rules: Sequence[LogFileRule], stderr: TextIO | None) -> None:
+        self._stderr = Stream(stderr) if stderr is not None else None
         self._has_files = directory is not None
-        self._lock = threading.Lock()
+        self._lines = Lines("files")
         files: dict[str, LogFile] = {}
         if directory is not None:
             for rule in rules:
@@ -143,27 +152,25 @@ class LogFiles:
         return LogTarget(self, name, self._file_for(name))
 
     def write(self, target: "LogTarget", level: str, line: str) -> None:
-        with self._lock:
-            if target.file is not None:
-                target.file.write(line)
-            if not self._has_files:
-                self._write_to_stderr(line)
-            elif _LEVELS[level] >= _LEVELS["warning"] and target.name != _SPEAKS_FOR_ITSELF:
-                self._write_to_stderr(line[: line.index("\n") + 1])
-
-    def _write_to_stderr(self, text: str) -> None:
-        try:
-            self._stderr.write(text)
-            self._stderr.flush()
-        except (OSError, ValueError):
-            pass  # the reader is gone
+        if target.file is not None:
+            self._lines.put(target.file, line)
+        if self._stderr is None:
+            return
+        if not self._has_files:
+            STDERR.put(self._stderr, line)
+        elif _LEVELS[level] >= _LEVELS["warning"] and target.name != _SPEAKS_FOR_ITSELF:
+            STDERR.put(self._stderr, line[: line.index("\n") + 1])
 
     def reopen(self) -> None:
-        """Continue in new files after a program such as logrotate has renamed the current ones."""
-        self.close()  # the next line opens its file again
+        """Continue in new files after a program such as logrotate has renamed the current ones: the next line opens its
+        file again."""
+        for file in self._files.values():
+            file.is_moved = True
 
     def close(self) -> None:
-        with self._lock:
+        """Write what is queued, as far as that goes within two seconds, and close the files."""
+        flush_all()
+        if self._lines.flush(0):
             for file in self._files.values():
                 file.close()
 
@@ -231,6 +238,7 @@ def configure_logs(
         level = "warning"
     directory = log_directory(environment) if to_files else None
     files = LogFiles(directory / subdirectory if directory else None, rules, stderr or sys.stderr)
+    atexit.register(flush_all)
     structlog.configure(
         processors=[render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),

@@ -7,7 +7,6 @@ not end within the deadline, the process ends with code 3.
 
 import gc
 import os
-import sys
 from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
@@ -16,6 +15,7 @@ import trio
 
 from triomq.daemon.deadline import Deadline
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.lines import complain, say
 from triomq.daemon.monotonic_clock import MonotonicClock
 from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.shortage import leaves
@@ -110,7 +110,7 @@ async def _supervise(
         await nursery.start(_stop_when_asked, signals, notices, nursery.cancel_scope, watchdog)
         await nursery.start(signals.obey_reload, reload_with_notices)  # logs may be rotated during a long start, too
         boot_line: str = await nursery.start(_serve_then_end, serve, nursery.cancel_scope)
-        print(boot_line, flush=True)  # noqa: T201
+        say(boot_line)
         log.info("daemon booted", line=boot_line)
         settle_memory()
         notices.ready(boot_line)
@@ -155,4 +155,4 @@ def _os_error_text(error: OSError) -> str:
 
 
 def _complain(program: str, text: str) -> None:
-    print(f"{program}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    complain(f"{program}: {text}")

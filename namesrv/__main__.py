@@ -22,6 +22,7 @@ from triomq.daemon.configuration import (
 )
 from triomq.daemon.environment import Environment, read_environment
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.lines import open_missing_streams
 from triomq.daemon.logs import NAMESRV_LOG_FILES, LogFiles, configure_logs, log_directory
 from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, report_check, run
@@ -41,6 +42,7 @@ STOP_DEADLINE_SECONDS = 10.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the NameServer; return the exit code of the process."""
     options = parse_command_line(PROGRAM, sys.argv[1:] if arguments is None else arguments, letters="chnp")
+    open_missing_streams()
     environment = read_environment(os.environ)
     try:
         layers = _load(options, environment)

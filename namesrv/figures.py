@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import trio
 
+from triomq.daemon.lines import LOST_LINES, lost_lines
 from triomq.monitoring.exposition import Family, bounded, counter, gauge, labels, one
 from triomq.monitoring.health import Check
 from triomq.monitoring.monitoring import Monitoring
@@ -72,5 +73,6 @@ class NamesrvFigures:
             "Brokers that were lost: their connection closed, or they were silent for too long.",
             [(labels(reason=reason), self._dropped[reason]) for reason in ("closed", "timeout")],
         )
+        yield counter("triomq_log_lines_lost_total", LOST_LINES, [(labels(to=to), n) for to, n in lost_lines().items()])
         yield gauge("triomq_namesrv_topics", "Topics with a route.", one(self._routes.sizes()["topics"]))
         yield gauge("triomq_namesrv_routes", "Pairs of a topic and a broker name.", one(self._routes.route_count))

@@ -13,6 +13,7 @@ import trio
 
 from triomq.broker.figures.parts import Parts
 from triomq.broker.figures.snapshot import Snapshot
+from triomq.daemon.lines import LOST_LINES, lost_lines
 from triomq.monitoring.exposition import Family, Sample, Samples, counter, gauge, histogram, labels, one
 from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -106,6 +107,7 @@ class OwnFigures:
             one(oldest_ms / 1000) if oldest_ms >= 0 else [],
         )
         yield from self._losses()
+        yield counter("triomq_log_lines_lost_total", LOST_LINES, [(labels(to=to), n) for to, n in lost_lines().items()])
         stats = self._parts.serving.tables.stats
         yield counter("triomq_messages_stored_total", "Messages stored, from any source.", one(stats.stored_total))
         yield counter("triomq_stored_bytes_total", "Their bytes.", one(stats.stored_size_total_bytes))

@@ -8,6 +8,7 @@ import structlog
 
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import StartError
+from triomq.daemon.lines import Lines, Sink
 from triomq.daemon.logs import BROKER_LOG_FILES, LogFile, LogFileRule, LogFiles, configure_logs
 
 
@@ -15,6 +16,18 @@ def configured(tmp_path: Path, **variables: str) -> tuple[LogFiles, io.StringIO]
     stderr = io.StringIO()
     environment = read_environment({"HOME": str(tmp_path), **variables})
     return configure_logs(environment, BROKER_LOG_FILES, stderr=stderr), stderr
+
+
+@pytest.fixture(autouse=True)
+def written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each line written when its call returns: threads write them."""
+    put = Lines.put
+
+    def put_and_wait(lines: Lines, sink: Sink, text: str) -> None:
+        put(lines, sink, text)
+        assert lines.flush(10)
+
+    monkeypatch.setattr(Lines, "put", put_and_wait)
 
 
 def test_lines_go_to_the_file_of_their_logger_and_stderr_stays_quiet(tmp_path: Path) -> None:
