@@ -222,15 +222,17 @@ class BrokerController:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
             try:
+                if tables.group is not None:
+                    tables.group.check()  # before anything is made
                 tables.store.lock()  # first: the filters are read from its directory
                 try:
-                    if tables.group is not None:
-                        tables.group.check()
                     tables.metadata.filters.load()
                 except BaseException:
                     tables.store.unlock()
                     raise
                 await tables.store.load()
+                if tables.group is not None:
+                    tables.group.note()
             except StoreError as error:
                 refusal = error
             nursery.cancel_scope.cancel()

@@ -11,6 +11,7 @@ from typing import Final
 from triomq.dledger.ledger import recovery, replacing
 from triomq.dledger.ledger.data_directories import data_settings, member_directory, plain_settings
 from triomq.dledger.ledger.entry_format import Header
+from triomq.dledger.ledger.identity import misfit
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.records import is_whole_record
@@ -18,6 +19,7 @@ from triomq.dledger.ledger.recovery import Found
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.store.config import StoreSettings
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.ledgers import ledgers_in
 from triomq.store.disk.log_directories import log_directories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreRefused
@@ -34,7 +36,8 @@ def open_member(settings: StoreSettings, self_id: str, start_progress: StartProg
     files = ReadOnlyFiles()
     directory = member_directory(Layout(settings).root, self_id)
     if not files.exists(directory):
-        raise StoreRefused(f"{directory} does not exist; dLegerSelfId says which member it is")
+        others = ", ".join(f"dledger-{each}" for each in ledgers_in(files, Layout(settings).root)) or "no ledger"
+        raise StoreRefused(f"{directory} does not exist; dLegerSelfId says which member it is. There is {others}")
     paths = Layout(data_settings(settings, directory, files))
     pool = OpenFiles(files, _OPEN_FILES)
     size = settings.mapped_file_size_commit_log_bytes
@@ -46,6 +49,7 @@ def open_member(settings: StoreSettings, self_id: str, start_progress: StartProg
     if replacing.waiting(files, directory, ledger.directories):
         problems.append(f"{directory}: its leader was replacing this ledger; a start of the member completes that")
     notes = TermFiles(files, directory)
+    problems += filter(None, [misfit(notes, directory, (settings.dleger_group or "", self_id))])
     noted_end, committed = notes.load_checkpoint()
     found = _read_entries(ledger, noted_end, problems, start_progress)
     _compare_notes(notes, noted_end, found, problems)

@@ -1,7 +1,7 @@
 """The store of a broker that is a member of a DLedger group: where its ledger lies, and how the store gets it.
 
 <root>/dledger-<id>/data     the log (storePathDLedgerCommitLog, if set: one directory, or several)
-<root>/dledger-<id>          its index, term, vote and checkpoint
+<root>/dledger-<id>          its index, term, vote and checkpoint, and whose ledger it is
 <root>/commitlog             what was stored before the broker became a member (storePathCommitLog, if set)
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from triomq.broker.configuration import Configuration
 from triomq.broker.settings.group import GroupSettings
 from triomq.dledger.ledger.data_directories import data_settings, member_directory, plain_settings
+from triomq.dledger.ledger.identity import check_identity, note_identity
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
 from triomq.dledger.ledger.term_files import TermFiles
@@ -38,6 +39,8 @@ class GroupStore:
 
     def __init__(self, configuration: Configuration, group: GroupSettings, files: Files) -> None:
         self.directory = member_directory(configuration.store.store_path_root_dir, group.setup.self_id)
+        self._root = Layout(configuration.store).root
+        self._identity = (group.setup.group, group.setup.self_id)
         self._files = files
         self._plain = Layout(plain_settings(configuration.store, self.directory, files))
         self.made: GroupLog
@@ -54,11 +57,18 @@ class GroupStore:
         return self.made.log
 
     def check(self) -> None:
-        """Raise StoreRefused if the ledger would lie among the files of the plain log."""
-        data = set(map(self._files.real_path, self.made.ledger.directories.every))
+        """Raise StoreRefused if the ledger would lie among the files of the plain log, or is another member's. The
+        directory is as it was found: not even locked."""
+        every = self.made.ledger.directories.every
+        check_identity(self._files, self._root, self.directory, every, self._identity)
+        data = set(map(self._files.real_path, every))
         for path in (*self._plain.commit_logs, *self._plain.read_only_commit_logs):
             if self._files.real_path(path) in data:
                 raise StoreRefused(
                     f"{path} is a directory of storePathCommitLog and of the ledger; give storePathDLedgerCommitLog "
                     "a directory of its own"
                 )
+
+    def note(self) -> None:
+        """Note whose ledger it is. Raises OSError."""
+        note_identity(self.made.terms, self._identity)

@@ -1,7 +1,8 @@
-"""The two small text files of a member: `currterm` and `checkpoint`, one `key=value` a line.
+"""The small text files of a member, one `key=value` a line.
 
     currterm     currTerm=3, voteLeader=n1 (empty: not voted)
     checkpoint   endIndex=267, committedIndex=267
+    identity     ours: group=RaftNode00, member=n0; written once, see identity.py
 
 A vote that a crash takes back would be given twice, so `currterm` is synced, renamed over the old file, and its
 directory synced, before `save` returns. RocketMQ deletes the old file before it renames: where `currterm` is missing
@@ -66,6 +67,20 @@ class TermFiles:
         """Replace the checkpoint by the prepared one, which notes more. Raises OSError. The name is not synced: after a
         power failure the old checkpoint is as true as the new one."""
         self._files.rename(f"{self._directory}/checkpoint.next", f"{self._directory}/checkpoint")
+
+    @property
+    def identity_path(self) -> str:
+        return f"{self._directory}/identity"
+
+    def load_identity(self) -> tuple[str, str] | None:
+        """Return group and id of the member whose ledger this is, None if that was never noted."""
+        values = self._read(self.identity_path)
+        group, member = values.get("group"), values.get("member")
+        return (group, member) if group and member else None
+
+    def save_identity(self, group: str, member: str) -> None:
+        """Note whose ledger this is. Raises OSError."""
+        self._save("identity", f"group={group}\nmember={member}\n")
 
     def _read(self, path: str) -> dict[str, str]:
         try:

@@ -19,6 +19,7 @@ from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.json_config import JsonFile
+from triomq.store.disk.ledgers import ledgers_in
 from triomq.store.errors import StoreRefused
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues import queue_note
@@ -64,6 +65,8 @@ class Opening:
                 f"{contents.paths.unfinished}: a conversion into this directory has not ended; remove the directory, "
                 "convert again, and start then"
             )
+        if not contents.log.needs_quorum:
+            self._refuse_ledgers()
         was_clean = self._directory.was_clean
         contents.log.load()
         min_offset = contents.log.min_offset
@@ -93,6 +96,18 @@ class Opening:
             records_read=report.records,
         )
         return Opened(report, log_end, self._synced_end(report), contents.newest_store_timestamp)
+
+    def _refuse_ledgers(self) -> None:
+        """Raise StoreRefused if the messages are in the ledger of a group's member: the queues would be removed, and
+        begin at 0."""
+        root = self._contents.paths.root
+        members = ledgers_in(self._contents.files, root)
+        if members:
+            raise StoreRefused(
+                f"{root} has the ledger of {' and '.join(members)} of a group that elects its master, and "
+                "enableDLegerCommitLog is not true. Set it, or convert the store with python -m triomq.dledger "
+                f"convert-to-plain; to start without its messages, move dledger-{members[0]} away"
+            )
 
     def _queue_note(self) -> QueueNote | None:
         """Return the note of the queues if it is of the exit of which the checkpoint has a note."""
