@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any
 from datetime import datetime
 
 import structlog
@@ -252,7 +253,7 @@ class ConsumeAdminProcessor:
                 smallest[queue_id] = LONG_MAX
         return new_response(request, body=QueryCorrectionOffsetBody(correction_offsets=smallest).encode())
 
-    async def clone_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def clone_offsets(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
         """Handle CLONE_GROUP_OFFSET for one topic, or for all topics of the source group."""
         header = request.header(CloneGroupOffsetRequestHeader)
         if header.topic and header.topic.strip():
@@ -278,6 +279,9 @@ class ConsumeAdminProcessor:
                     before=_by_text(before),
                     after=_by_text(self._offsets.queues(header.dest_group, topic)),
                 )
+        return self._settled(request)
+
+    async def _settled(self, request: RemotingCommand) -> RemotingCommand:
         await self._offsets.settled()
         return new_response(request)
 
