@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Coroutine, Iterable
-from typing import Any
 from datetime import datetime
+from typing import Any
 
 import structlog
 
