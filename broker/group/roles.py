@@ -203,7 +203,7 @@ class GroupRoles:
         """Let another member lead, before a stop."""
         with suppress(NotReplicated):
             await self.table_log.settled()
-        if self.member is not None and not await self.member.hand_over():
+        if self.member is not None and not await self.member.hand_over() and len(self._parts.group.setup.members) > 1:
             log.warning("leadership not taken over by another member; the group has no master until one is elected")
 
     # -- roles ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import trio
 from broker_scrape import WatchedBroker, watched
 from broker_whole import ANSWER_SECONDS
 from free_ports import free_port
+from structlog.testing import capture_logs
 
 from triomq.dledger import status
 from triomq.protocol.bodies.kv_table import KVTable
@@ -52,6 +53,13 @@ async def test_a_member_that_leads_says_so_everywhere(tmp_path: Path) -> None:
         assert scrape.value("triomq_dledger_committed_index") == found.last
         assert scrape.value("triomq_dledger_begin_index") == 0
         assert scrape.value("triomq_dledger_tables_current") == 1
+
+
+async def test_a_group_of_one_stops_without_a_warning(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with watched(tmp_path, **member_of(f"n0-127.0.0.1:{free_port()}")) as it:
+            await until_ready(it)
+    assert [line["event"] for line in lines if line["log_level"] in ("warning", "error")] == []
 
 
 async def test_a_follower_without_tables_is_not_ready(tmp_path: Path) -> None:
