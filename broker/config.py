@@ -390,6 +390,14 @@ class BrokerSettings(SettingsRecord):
         own=True,
     )
 
+    start_without_unreadable_tables: bool = setting(
+        "startWithoutUnreadableTables",
+        False,
+        meaning="begin with an empty table if neither its file in config/ nor the .bak can be read, and put these "
+        "aside; without it the start ends with code 253, since an empty table skips messages or repeats them",
+        own=True,
+    )
+
     queue_lock_lifetime_ms: int = setting(
         "rebalanceLockMaxLiveTime",
         60_000,

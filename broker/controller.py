@@ -25,7 +25,16 @@ from msgspec import Struct
 from triomq import __version__
 from triomq.broker.assembly.processors import register
 from triomq.broker.assembly.serving import Serving, build_serving
-from triomq.broker.assembly.tables import Surroundings, Tables, are_saved, build_tables, load_tables, persist_tables
+from triomq.broker.assembly.tables import (
+    Surroundings,
+    Tables,
+    are_saved,
+    build_tables,
+    load_accounts,
+    load_tables,
+    persist_tables,
+    warn_of_absent_tables,
+)
 from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
@@ -163,7 +172,8 @@ class BrokerController:
         try:
             if refusal is None and not stop.is_set():
                 with stopping.part("the broker"):
-                    load_tables(tables)
+                    load_accounts(tables)
+                    warn_of_absent_tables(tables)
                     await self._work(work, tls, stop, task_status)
         finally:  # whatever ends this process, even an exception that no part may keep, lets go of ports and store
             with stopping.part("the ports"):
@@ -224,9 +234,9 @@ class BrokerController:
             try:
                 if tables.group is not None:
                     tables.group.check()  # before anything is made
-                tables.store.lock()  # first: the filters are read from its directory
+                tables.store.lock()  # first: the tables are read from its directory
                 try:
-                    tables.metadata.filters.load()
+                    load_tables(tables)
                 except BaseException:
                     tables.store.unlock()
                     raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from triomq.protocol.findings import CRITICAL, WARNING, Finding
+from triomq.protocol.findings import CRITICAL, INFORMATION, WARNING, Finding
 from triomq.protocol.write_times import counts_of, longer_than, own_number, sync_p99_ms
 
 TYPE_CHECKING = False
@@ -94,6 +94,15 @@ def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]
             f"1 of 100 syncs of the log of broker {name} takes {p99:.0f} ms or longer",
             "with SYNC_FLUSH every message waits for one; with ASYNC_FLUSH a power failure costs more messages",
             f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
+        )
+    for file in filter(None, table.get("absentTables", "").split(",")):
+        yield Finding(
+            WARNING if file == "topics.json" else INFORMATION,  # without consumers there may be no other
+            "absent-table",
+            name,
+            f"broker {name} ({address}) found no config/{file} when it started, although its log has messages",
+            "it began with an empty table: topics, groups or positions that were in the file are gone",
+            "if it ever had one: stop the broker, restore config/ from a backup, and start it again",
         )
     lag = own_number(table, "eventLoopLagMax")
     if lag is not None and lag > LAG_MS:

@@ -143,7 +143,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         tables.store_metrics,
         tables.pools,
         serving.delivery.progress,
-        (tables.latencies.values, serving.quotas.refusals.values, group_values(serving)),
+        (tables.latencies.values, serving.quotas.refusals.values, group_values(serving), tables.absent_values),
     )
     return [
         QueueLockProcessor(tables.queue_locks),

@@ -30,7 +30,7 @@ from triomq.broker.pulls.offset_moved import OffsetMovedEvents
 from triomq.broker.pulls.selection import FilterChooser
 from triomq.broker.quotas.overrides import KEY as QUOTA_OVERRIDES
 from triomq.broker.quotas.quotas import Quotas
-from triomq.broker.replication.copied import CopiedPart
+from triomq.broker.replication.copied import COPIED_FILE, CopiedPart
 from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
@@ -358,7 +358,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
     access = SlaveAccess(tables.configuration, client.invoke)
     tls = _ha_tls(tables.configuration)
     log_server = LogServer(tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None)
-    copied = CopiedPart(kept(tables.surroundings, "copied.json"))
+    copied = CopiedPart(kept(tables.surroundings, COPIED_FILE))
     follower = LogFollower(
         tables.configuration, tables.store, tls.connect, copied=copied, on_cut=log_server.close_links
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 import trio
 from msgspec import Struct
 
@@ -30,6 +31,7 @@ from triomq.broker.metrics.stats import MAX_FLOWS, BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
 from triomq.broker.quotas.overrides import Overrides
+from triomq.broker.replication.copied import COPIED_FILE, decode_copied
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.built_in_topics import built_in_topics
 from triomq.broker.tables.client_channel import ClientChannel
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from triomq.broker.acl.access_table import AccessTable
     from triomq.broker.group.log import GroupStore
     from triomq.broker.spans.puts import Spans
+
+log = structlog.get_logger("triomq.broker.tables")
 
 FLOWS_SHARE = 8
 """The part of the tables' memory that statistics may take: beyond it new topics and groups are not counted."""
@@ -100,6 +104,8 @@ class Tables(Struct, frozen=True):
     departures: Departures
     group: GroupStore | None
     """The log of this broker's group; None without enableDLegerCommitLog."""
+    absent: list[str] = msgspec.field(default_factory=list)
+    """Files of tables that were absent at the start although the log has messages."""
 
     @property
     def configuration(self) -> Configuration:
@@ -108,6 +114,10 @@ class Tables(Struct, frozen=True):
     @property
     def now_ms(self) -> NowMs:
         return self.surroundings.now_ms
+
+    def absent_values(self) -> dict[str, str]:
+        """Return the absent files as runtime information has them; nothing without any."""
+        return {"absentTables": ",".join(self.absent)} if self.absent else {}
 
 
 def build_tables(surroundings: Surroundings) -> Tables:
@@ -181,13 +191,43 @@ def _group_store(surroundings: Surroundings) -> GroupStore | None:
 
 
 def load_tables(tables: Tables) -> None:
-    """Read topics, groups and offsets from the store's config directory, and accounts from RocketMQ's home. Filters are
-    read before the store, whose recovery asks them for bit maps. Raises StartError."""
+    """Read all tables of the store's config directory. This is done before the store is opened: its recovery asks the
+    filters for bit maps, and lets queues begin behind what the offsets say. Raises StoreRefused for one that cannot be
+    read."""
     metadata = tables.metadata
-    for table in (metadata.topics, metadata.groups, metadata.offsets, tables.delay_offsets):
+    for table in (metadata.topics, metadata.groups, metadata.offsets, metadata.filters, tables.delay_offsets):
         table.load()
     tables.queue_locks.load()
     tables.quota_overrides.load()
+    kept(tables.surroundings, COPIED_FILE).load(decode_copied)
+    tables.absent.extend(name for name in _of_clients(tables) if kept(tables.surroundings, name).is_absent)
+
+
+def warn_of_absent_tables(tables: Tables) -> None:
+    """Warn of tables that were absent although the log has messages. They are written now: a table that is absent later
+    was lost."""
+    if tables.store.reading.max_physical_offset <= 0:
+        tables.absent.clear()
+    for name in tables.absent:
+        _of_clients(tables)[name].mark_unsaved()
+        log.warning(
+            "file of a table not found beside a log with messages; the table starts empty",
+            path=f"{tables.store.paths.config}/{name}",
+        )
+
+
+def _of_clients(tables: Tables) -> dict[str, TopicTable | GroupTable | OffsetTable]:
+    """Return file -> table, of those that every broker with clients has."""
+    metadata = tables.metadata
+    return {
+        "topics.json": metadata.topics,
+        "subscriptionGroup.json": metadata.groups,
+        _offset_file(tables.configuration): metadata.offsets,
+    }
+
+
+def load_accounts(tables: Tables) -> None:
+    """Read the accounts from RocketMQ's home. Raises StartError."""
     if tables.access is not None:
         try:
             tables.access.load()
@@ -241,7 +281,12 @@ def compute_bit_maps(configuration: Configuration, store: MessageStore, filters:
 def kept(surroundings: Surroundings, name: str) -> StoredFile:
     """Return a file of the store's config directory."""
     config = Path(surroundings.configuration.store.store_path_root_dir) / "config"
-    return StoredFile(surroundings.files, str(config / name))
+    takes_loss = surroundings.configuration.broker.start_without_unreadable_tables
+    return StoredFile(surroundings.files, str(config / name), takes_loss=takes_loss)
+
+
+def _offset_file(configuration: Configuration) -> str:
+    return "lmqConsumerOffset.json" if configuration.store.enable_lmq else "consumerOffset.json"
 
 
 def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientNotifier) -> Metadata:
@@ -276,7 +321,7 @@ def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientN
         ),
         producers=ProducerTable(now_ms, account=memory.account("producers")),
         offsets=OffsetTable(
-            kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
+            kept(surroundings, _offset_file(surroundings.configuration)),
             enable_lmq=lmq,
             max_table_bytes=lambda: configuration.broker.max_offset_table_bytes,
             account=memory.account("consumer offsets"),

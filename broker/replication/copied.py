@@ -19,6 +19,7 @@ from triomq.broker.tables.table_file import TableFile
 
 log = structlog.get_logger("triomq.broker.replication")
 
+COPIED_FILE = "copied.json"
 NONE = -1
 _KEY = "copiedFrom"
 
@@ -33,7 +34,7 @@ class CopiedPart:
     def follows(self, log_end: int) -> int:
         """Return the offset for a slave whose log ends at `log_end`; note it if this slave is a new one."""
         if self._begin is None:
-            self._begin = self._file.load(_decode)
+            self._begin = self._file.load(decode_copied)
         begin = log_end if self._begin is None else min(self._begin, log_end)
         if begin != self._begin:
             self._save(begin)
@@ -41,7 +42,7 @@ class CopiedPart:
 
     def leads(self) -> None:
         """Forget the offset: this broker is a master, and appends to the log itself."""
-        if self._file.load(_decode) is not None:
+        if self._file.load(decode_copied) is not None:
             self._save(None)
 
     def _save(self, begin: int | None) -> None:
@@ -52,7 +53,7 @@ class CopiedPart:
             log.warning("start of the copied part of the log not written", error=str(error))
 
 
-def _decode(text: str) -> int | None:
+def decode_copied(text: str) -> int | None:
     """Return the offset, None if the broker was a master last. Raises ValueError."""
     value = json.loads(text)
     begin = value.get(_KEY) if isinstance(value, dict) else None

@@ -56,6 +56,10 @@ class KeptTable:
         """Change the data version, so that NameServers and slaves accept the table again."""
         self.data_version = self.data_version.next_version(self._now_ms())
 
+    def mark_unsaved(self) -> None:
+        """Let the next write of the file happen although nothing changed: there is none yet."""
+        self._writer.mark()
+
     def persist(self) -> None:
         """Write the file if it lacks changes. Raises OSError."""
         self._writer.save()

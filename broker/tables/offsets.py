@@ -231,7 +231,7 @@ class OffsetTable:
     # -- the file ----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Load the file; an unreadable file without a backup leaves the table empty."""
+        """Load the file; without one the table is empty."""
         loaded = self._file.load(decoder(ConsumerOffsetSerializeWrapper))
         if loaded is None:
             return
@@ -256,6 +256,10 @@ class OffsetTable:
     def is_written(self) -> bool:
         """Return whether the file has all changes."""
         return not self._writer.is_dirty
+
+    def mark_unsaved(self) -> None:
+        """Let the next write of the file happen although nothing changed: there is none yet."""
+        self._writer.mark()
 
     async def persist(self) -> bool:
         """Write the file if anything changed since the last write, after what it speaks of is on disk. Return True if

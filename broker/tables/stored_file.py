@@ -12,15 +12,23 @@ T = TypeVar("T")
 
 
 class StoredFile:
-    """One file under `<store>/config/` with its backup (implements TableFile)."""
+    """One file under `<store>/config/` with its backup (implements TableFile). `takes_loss` as in JsonFile.load."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, *, takes_loss: bool = False) -> None:
         self._files = files
         self._path = path
+        self._takes_loss = takes_loss
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is neither the file nor its backup."""
+        return not self._files.exists(self._path) and not self._files.exists(f"{self._path}.bak")
 
     def load(self, decode: Callable[[str], T]) -> T | None:
-        """Return the result of `decode` for the file or its backup; None without either."""
-        return JsonFile(self._files, self._path, lambda data: decode(data.decode())).load()
+        """Return the result of `decode` for the file or its backup; None without either. Raises
+        StoreRefused if there is one and none can be decoded."""
+        file = JsonFile(self._files, self._path, lambda data: decode(data.decode()))
+        return file.load(takes_loss=self._takes_loss)
 
     def save(self, text: str) -> None:
         """Replace the content; the old content becomes the backup. Raises OSError with the old file still in place."""

@@ -1,8 +1,9 @@
 """A JSON file under config/ that survives crashes (ConfigManager).
 
 Save: write `<name>.tmp` and sync it, keep the present file as `<name>.bak`, rename. Load: `<name>`, or `<name>.bak` if
-`<name>` is missing, empty or cannot be parsed. If only broken files are left, they are logged as errors and renamed
-(`<name>.broken`), since starting with an empty table and then saving it would destroy the last copy.
+`<name>` is missing, empty or cannot be parsed. If only broken files are left, that is an error: an empty table would
+skip messages or repeat them. A caller that takes the loss begins with an empty one; the files are renamed
+(`<name>.broken`), since saving it would destroy the last copy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from triomq.store.disk.files import Files
+from triomq.store.errors import StoreRefused
 
 log = structlog.get_logger("triomq.store.config")
 
@@ -32,9 +34,11 @@ class JsonFile(Generic[Table]):
         self._parse = parse
         self.path = path
 
-    def load(self) -> Table | None:
-        """Return the table from the file or its .bak, or None if neither can be read. Raises OSError."""
+    def load(self, *, takes_loss: bool = False) -> Table | None:
+        """Return the table from the file or its .bak, or None if there is neither. If no whole one is left, return None
+        as well if the caller `takes_loss`. Raises OSError; StoreRefused for a loss that is not taken."""
         broken: list[str] = []
+        reasons: list[str] = []
         for path in (self.path, f"{self.path}.bak"):
             try:
                 data = self._files.read_file(path)
@@ -46,11 +50,18 @@ class JsonFile(Generic[Table]):
                 table = self._parse(data)
             except Exception as error:  # a damaged file may make the parser raise anything
                 broken.append(path)
-                log.error("configuration file not read", path=path, error=f"{type(error).__name__}: {error}")
+                reasons.append(f"{type(error).__name__}: {error}")
+                log.error("configuration file not read", path=path, error=reasons[-1])
                 continue
             if path != self.path:
                 log.warning("configuration file restored from its backup", path=self.path, backup=path)
             return table
+        if broken and not takes_loss:
+            raise StoreRefused(
+                f"neither {self.path} nor {self.path}.bak can be read ({'; '.join(reasons)[:500]}): restore one of "
+                "them, or set startWithoutUnreadableTables=true to begin with an empty table, which may skip messages "
+                "or repeat them"
+            )
         for path in broken:
             self._files.rename(path, f"{path}.broken")
             log.error("damaged file of a table renamed; the table starts empty", path=f"{path}.broken")

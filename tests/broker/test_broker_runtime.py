@@ -324,6 +324,7 @@ IDENTITY_AND_SECURITY = {
     "dLegerPeerAddresses",
 }
 LAYOUT_AND_PARTS = {
+    "startWithoutUnreadableTables",
     "storePathRootDir",
     "storePathCommitLog",
     "storePathDLedgerCommitLog",

@@ -19,6 +19,7 @@ from triomq.store.disk.files import Data, Files
 from triomq.store.disk.json_config import JsonFile
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
+from triomq.store.errors import StoreRefused
 
 
 class Descriptors(Files):
@@ -277,7 +278,10 @@ def test_only_when_no_table_is_left_broken_files_are_put_aside(tmp_path: Path) -
     (tmp_path / "table.json.bak").write_bytes(b"[")
     assert table.peek() is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table.json", "table.json.bak"]
-    assert table.load() is None
+    with pytest.raises(StoreRefused, match=r"neither .*table\.json nor .*table\.json\.bak can be read"):
+        table.load(takes_loss=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.json", "table.json.bak"]
+    assert table.load(takes_loss=True) is None
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         "table.json.broken": b"{",
         "table.json.bak.broken": b"[",
