@@ -13,7 +13,7 @@ from typing import Protocol
 import trio
 
 from triomq.client.core import requests
-from triomq.client.core.errors import MQClientError
+from triomq.client.core.errors import MQClientError, OperationTimeout
 from triomq.client.core.log import get_logger, report
 from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
 from triomq.client.instance.client import Client
@@ -120,10 +120,14 @@ class BrokerOffsets:
                 report(log, "offset not stored", error, group=self._group, queue=str(queue))
 
     async def persist_now(self, queue: MessageQueue) -> None:
-        async with self._storing:
-            queue_offset = self.table.get(queue)
-            if queue_offset is not None:
-                await self._store(queue, queue_offset)
+        seconds = self._client.config.request_timeout_seconds
+        with trio.move_on_after(seconds):
+            async with self._storing:  # a round at a broker that hangs takes long
+                queue_offset = self.table.get(queue)
+                if queue_offset is not None:
+                    await self._store(queue, queue_offset)
+            return
+        raise OperationTimeout(f"storing the offset of {queue} took longer than {seconds:g} s")
 
     async def _store(self, queue: MessageQueue, queue_offset: int) -> None:
         broker = await self._client.readable_broker(queue.broker_name, queue.topic)

@@ -91,10 +91,17 @@ class PullLoop:
             if reason is not None:
                 await assigned.wait_change(reason)
                 continue
+            master = self._client.routes.master(assigned.queue.broker_name)
             try:
                 pause_seconds = await self._once(assigned)
             except (MQClientError, ProtocolError) as error:
                 pause_seconds = await self._after_error(assigned, error)
+                found = self._client.routes.master(assigned.queue.broker_name)
+                if found not in (None, master):
+                    continue
+                if pause_seconds > NO_PROGRESS_SECONDS:
+                    await self._client.pause(pause_seconds)
+                    continue
             if pause_seconds > 0:
                 await trio.sleep(pause_seconds)
 

@@ -375,7 +375,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     async def _keep_locks(self) -> None:
         while True:
-            await trio.sleep(self.rules.lock_interval_seconds)
+            await self._client.pause(self.rules.lock_interval_seconds)  # a new master knows no locks
             await self._rebalancer.lock_held()
 
     async def _restart_at(self, assigned: AssignedQueue, queue_offset: int) -> None:

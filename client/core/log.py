@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import structlog
 
-from triomq.client.core.errors import BrokerUnknown, BrokerUnreachable, NameServersUnreachable
+from triomq.client.core.errors import BrokerRefused, BrokerUnknown, BrokerUnreachable, NameServersUnreachable
+from triomq.protocol.codes import ResponseCode
 from triomq.remoting.log import standard_logger
 
 
@@ -19,7 +20,9 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def report(log: structlog.stdlib.BoundLogger, event: str, error: Exception, **facts: object) -> None:
-    """Log a failure that the client repairs by itself: as a warning, or at DEBUG level when a server was not reached.
-    The client warns about that itself, once and then once a minute (protocol.outage.Outages)."""
-    is_absence = isinstance(error, BrokerUnknown | BrokerUnreachable | NameServersUnreachable)
+    """Log a failure that the client repairs by itself: as a warning, or at DEBUG level when a server was not reached,
+    or is no master any more. The client warns of that itself, once and then once a minute (protocol.outage.Outages)."""
+    is_absence = isinstance(error, BrokerUnknown | BrokerUnreachable | NameServersUnreachable) or (
+        isinstance(error, BrokerRefused) and error.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    )
     (log.debug if is_absence else log.warning)(event, error=str(error), **facts)

@@ -209,6 +209,15 @@ class RouteTable:
                 return BrokerAddress(broker_name, broker_id, addresses[broker_id])
         return None
 
+    def naming(self, broker_name: str) -> TopicRoute | None:
+        """Return a route that names this broker, preferably of a topic that exists."""
+        routes = [
+            route
+            for route in self._topics.values()
+            if any(broker.broker_name == broker_name for broker in route.data.broker_datas)
+        ]
+        return min(routes, key=lambda route: route.is_template, default=None)
+
     def any_broker_of(self, topic: str, turn: int = 0) -> BrokerAddress | None:
         """Return one broker of the topic, preferably a master; `turn` spreads the calls."""
         route = self._topics.get(topic)

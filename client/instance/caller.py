@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from abc import abstractmethod
 from collections.abc import Callable, Container
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -63,6 +64,8 @@ class Caller(ProcessBound):
             self._hooks.append(signing.SigningHook(config.credentials, config.now_ms))
         self._remoting: RemotingClient | None = None
         self._absences = Outages()
+        self._doubted: dict[str, bool] = {}
+        """See MasterSearch."""
         self.spans = _spans(config, self.namespace, self.client_id)
 
     @property
@@ -81,9 +84,15 @@ class Caller(ProcessBound):
         limit = self.config.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         try:
             response = await remoting.invoke(target, request, limit)
-        except (ConnectFailed, ConnectionClosed) as error:
-            self._not_reached(target, error)
+        except RemotingTimeout as error:
+            self.doubt(target, str(error))
             raise
+        except (ConnectFailed, ConnectionClosed) as error:
+            self._not_reached(target, error)  # which warns of it
+            self.doubt(target, None)
+            raise
+        if self._doubted:
+            self._responded(target)
         if self._absences and self._absences.worked(target):
             log.info("server reached again", server=target)
         for hook in self._hooks:
@@ -112,6 +121,7 @@ class Caller(ProcessBound):
             response = await self.invoke(address, call.request, limit, vip=call.is_vip)
         except RemotingError as error:
             raise translated(error, f"{call.action} at {address}") from error
+        self._check_role(response, address)
         return call.result(response, address)
 
     async def ask(
@@ -130,9 +140,22 @@ class Caller(ProcessBound):
             response = await self.invoke(address, request, timeout_seconds, vip=vip)
         except RemotingError as error:
             raise translated(error, f"{action} at {address}") from error
+        self._check_role(response, address)
         if response.code not in accept:
             raise BrokerRefused(response.code, response.remark, address=address, action=action)
         return response
+
+    def _check_role(self, response: RemotingCommand, address: str) -> None:
+        if response.code == ResponseCode.SLAVE_NOT_AVAILABLE:  # a member of a group that follows another one
+            self.doubt(address, response.remark or "", responds=True)
+
+    @abstractmethod
+    def doubt(self, address: str, reason: str | None, *, responds: bool = False) -> None:
+        """Note that a server did not respond, or (`responds`) that it is not the master."""
+
+    @abstractmethod
+    def _responded(self, address: str) -> None:
+        """Note a response while some server is in doubt."""
 
     async def ask_name_server(
         self,

@@ -6,7 +6,8 @@ consumer for each group). Its tasks refresh routes, send heartbeats to all broke
 after a lost connection; requests of brokers go to the members (inbound.py). Everything runs in one trio thread. May not
 live here: what a producer or a consumer does with its queues.
 
-Three layers, each a base class of the next: `Caller` sends requests, `Router` knows routes, `Client` has members.
+Four layers, each a base class of the next: `Caller` sends requests, `Router` knows routes, `MasterSearch` finds new
+masters, `Client` has members.
 
     async with Client(ClientConfig(name_server="127.0.0.1:9876")) as client:
         async with Producer("orders", client=client) as producer, PushConsumer("bill", client=client) as consumer: ...
@@ -33,9 +34,9 @@ from triomq.client.instance import inbound
 from triomq.client.instance.caller import tls_context, vip_address
 from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.inherited import INHERITED
+from triomq.client.instance.master_search import MasterSearch
 from triomq.client.instance.members import ConsumerMember, ProducerMember
 from triomq.client.instance.pending_replies import PendingReplies
-from triomq.client.instance.router import Router
 from triomq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.outage import Outages
@@ -51,7 +52,7 @@ LONGEST_MEETING_SECONDS = 5.0
 """Pauses between attempts to reach a broker whose connection was lost; each is twice as long as the one before."""
 
 
-class Client(Router):
+class Client(MasterSearch):
     """One client instance, to be shared by producers and consumers (RocketMQ: MQClientInstance). Use it as
     `async with Client(config) as client`."""
 
@@ -62,7 +63,8 @@ class Client(Router):
         self.replies = PendingReplies()
         self.producers: dict[str, ProducerMember] = {}
         self.consumers: dict[str, ConsumerMember] = {}
-        self._greeted: set[str] = set()
+        self._greeted: set[tuple[str, bool]] = set()
+        """Addresses, each with whether it was a master's: a slave that has become the master is greeted again."""
         self._nursery: trio.Nursery | None = None
         self._stack = AsyncExitStack()
         self._heartbeat_lock = trio.Lock()
@@ -156,9 +158,19 @@ class Client(Router):
 
     def _route_changed(self, topic: str) -> None:
         self._greet_new_brokers()
+        for address in self._note_masters():
+            if self.consumers and self._open_remoting().connection(address) is not None:
+                # pulls may wait there: a server that does not respond loses its connection
+                self.start_soon(self.heartbeat_one, address)
         for member in self.consumers.values():
             if topic in member.topics():
                 member.wake_rebalance()
+
+    def _start_search(self, broker: BrokerAddress) -> bool:
+        if self._nursery is None or self._nursery.cancel_scope.cancel_called:
+            return False
+        self._nursery.start_soon(self._search, broker)
+        return True
 
     def _subscribed_topics(self) -> set[str]:
         return {topic for member in self.consumers.values() for topic in member.topics()}
@@ -176,10 +188,11 @@ class Client(Router):
         """Send offsets and a heartbeat to brokers that were not known before, or not of late, without waiting for the
         next round."""
         for broker in self.routes.brokers():
-            if broker.address not in self._greeted and (broker.is_master or self.consumers):
-                self._greeted.add(broker.address)
+            role = (broker.address, broker.is_master)
+            if role not in self._greeted and (broker.is_master or self.consumers):
+                self._greeted.add(role)
                 self.start_soon(self._greet, broker)
-        self._greeted.intersection_update(broker.address for broker in self.routes.brokers())
+        self._greeted.intersection_update((broker.address, broker.is_master) for broker in self.routes.brokers())
 
     async def _greet(self, broker: BrokerAddress) -> None:
         try:
@@ -281,6 +294,16 @@ class Client(Router):
     async def _persist_offsets(self) -> None:
         for member in list(self.consumers.values()):
             await member.persist_offsets()
+        self._ask_silent_masters()
+
+    def _ask_silent_masters(self) -> None:
+        """Send a heartbeat to masters from which nothing has come of late: pulls that wait there would notice after
+        half a minute only that they hang."""
+        since = trio.current_time() - self.config.persist_interval_seconds / 2
+        for broker in self.routes.brokers() if self.consumers else ():
+            connection = self._open_remoting().connection(broker.address) if broker.is_master else None
+            if connection is not None and connection.last_active < since:
+                self.start_soon(self.heartbeat_one, broker.address)
 
     async def _every(self, seconds: float, action: Callable[[], Awaitable[None]]) -> None:
         while True:

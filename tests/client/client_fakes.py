@@ -189,18 +189,31 @@ class FakeBroker:
         return new_response(request)
 
 
+class FakeConnection:
+    """The connection to one broker: when something came last, and its end, which requests that wait notice."""
+
+    def __init__(self) -> None:
+        self.last_active = trio.current_time()
+        self.ended = trio.Event()
+
+    def close(self, reason: str) -> None:
+        self.ended.set()
+
+
 class FakeCluster:
     """Name server and brokers; `install` puts them in place of the client's connections."""
 
     def __init__(self, *broker_names: str) -> None:
         self.brokers = {name: FakeBroker(self, name) for name in broker_names}
         self.replicas: dict[str, FakeBroker] = {}
+        self.left: FakeBroker | None = None
         self.topics: dict[str, int] = {}
         self.route_requests: list[tuple[float, str]] = []
         self.name_server_seconds = 0.0
         self.name_server_up = True
         self.processors: dict[int, Any] = {}
         self.on_close: list[Callable[[str, Any], None]] = []
+        self.connections: dict[str, FakeConnection] = {}
 
     @property
     def broker(self) -> FakeBroker:
@@ -245,6 +258,39 @@ class FakeCluster:
         for hook in self.on_close:
             hook(address, None)
 
+    def connection(self, address: str) -> FakeConnection | None:
+        return self.connections.get(address)
+
+    def fail_over(self, name: str) -> FakeBroker:
+        """Let the slave of this name be the master; the old master is in no route any more."""
+        self.brokers[name], self.left = self.replicas.pop(name), self.brokers[name]
+        return self.brokers[name]
+
+    async def _until_closed(self, address: str, scope: trio.CancelScope) -> None:
+        await self.connections[address].ended.wait()
+        scope.cancel()
+
+    async def _handled(self, broker: FakeBroker, request: RemotingCommand) -> RemotingCommand:
+        """Raises ConnectionClosed if the connection ends before the response."""
+        connection = self.connections.get(broker.address)
+        if connection is None or connection.ended.is_set():
+            connection = self.connections[broker.address] = FakeConnection()
+        response: RemotingCommand | None = None
+        error: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._until_closed, broker.address, nursery.cancel_scope)
+            try:
+                response = await broker.handle(request)
+            except Exception as raised:
+                error = raised
+            nursery.cancel_scope.cancel()
+        if error is not None:
+            raise error
+        if response is None:
+            raise ConnectionClosed(f"connection to {broker.address} is closed")
+        connection.last_active = trio.current_time()
+        return response
+
     async def invoke(self, address: str, request: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
         await trio.lowlevel.checkpoint()
         if address.startswith("ns:"):
@@ -258,7 +304,7 @@ class FakeCluster:
             return self.route(request)
         broker = self._at(address)
         with trio.move_on_after(timeout_seconds):
-            response = await broker.handle(request)
+            response = await self._handled(broker, request)
             if not broker.up:
                 raise ConnectionClosed(f"connection to {address} is closed")
             return response
@@ -268,7 +314,7 @@ class FakeCluster:
         await self.invoke(address, request, timeout_seconds)
 
     def _at(self, address: str) -> FakeBroker:
-        for broker in (*self.brokers.values(), *self.replicas.values()):
+        for broker in (*self.brokers.values(), *self.replicas.values(), *filter(None, [self.left])):
             if broker.address == address and broker.up:
                 return broker
         raise ConnectFailed(f"connect to {address} failed: nobody there")
