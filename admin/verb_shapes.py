@@ -108,6 +108,8 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "committed": "integer?",
         "lag": "integer?",
     },
+    "dledger transfer": {"act": "string", "member": "string", "text": "string"},
+    "dledger replace": {"act": "string", "member": "string", "text": "string"},
     "check lag": CHECK,
     "check disk": CHECK,
     "check replication": CHECK,

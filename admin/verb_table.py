@@ -85,6 +85,10 @@ VERBS: tuple[VerbRow, ...] = (
         ("address", "a", "HOST:PORT...", "only this broker"), ("quiet", "", "", "print nothing"),
     ), ""),
     ("dledger members", "[GROUP]", "Show the members of DLedger groups; exits with 0, or 2 if one is away", (), ""),
+    ("dledger transfer", "GROUP MEMBER", "Let a member of a DLedger group lead", (), ""),
+    ("dledger replace", "GROUP OLD NEW", "Exchange a member (- for nobody): hand over, say what to do by hand", (
+        ("within", "", "SECONDS", "give up after that long (3600)"),
+    ), ""),
     ("check lag", "[GROUP]", "Compare a backlog with thresholds; exits with 0, 1, 2, or 3 for unknown", (
         *_THRESHOLDS, ("seconds", "s", "", "measure time instead of messages"),
     ), ""),

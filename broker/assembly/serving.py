@@ -18,7 +18,7 @@ from msgspec import Struct
 from triomq.broker.acl.names import TOOLS_FILE
 from triomq.broker.assembly.tables import Tables, kept, save_tables
 from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
-from triomq.broker.configuration_update import ConfigurationUpdate
+from triomq.broker.configuration_update import ConfigurationUpdate, KeptValue
 from triomq.broker.delay import DelayedDelivery
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.address_server import AddressServer
@@ -169,10 +169,10 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     pull = _pull(tables, OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms))
     access_control = _access_control(tables)
     undeliverable = Undeliverable(writer, metadata.topics)
-    update = ConfigurationUpdate(configuration, now_ms=now_ms, kept={QUOTA_OVERRIDES: tables.quota_overrides})
     registration = _registration(tables, client, replication, port)
     transactions = _transactions(tables, writer, undeliverable, host.packed, access_control)
     delivery = _delivery(tables, writer, undeliverable)
+    group = _group(tables, registration, replication, transactions, delivery, host.packed, port)
     return Serving(
         tables=tables,
         access_control=access_control,
@@ -188,9 +188,9 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         transactions=transactions,
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
         quotas=_quotas(tables, access_control, pull),
-        update=update,
+        update=_update(tables, group),
         schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
-        group=_group(tables, registration, replication, transactions, delivery, host.packed, port),
+        group=group,
         client=client,
     )
 
@@ -267,6 +267,15 @@ def _group(
         partial(save_tables, tables),
     )
     return GroupRoles(parts, load=load, as_master=[delivery.run, transactions.checks.run])
+
+
+def _update(tables: Tables, group: GroupRoles | None) -> ConfigurationUpdate:
+    kept_values: dict[str, KeptValue] = {QUOTA_OVERRIDES: tables.quota_overrides}
+    if group is not None:
+        from triomq.broker.group import leadership
+
+        kept_values[leadership.KEY] = leadership.Leadership(group)
+    return ConfigurationUpdate(tables.configuration, now_ms=tables.now_ms, kept=kept_values)
 
 
 def _table_log(tables: Tables, member: str, port: int) -> TableLog:

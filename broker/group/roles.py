@@ -206,6 +206,17 @@ class GroupRoles:
         if self.member is not None and not await self.member.hand_over() and len(self._parts.group.setup.members) > 1:
             log.warning("leadership not taken over by another member; the group has no master until one is elected")
 
+    async def hand_over_to(self, wanted: str) -> bool:
+        """Let this member lead. Return whether it does."""
+        member = self.member
+        if member is None:
+            return False
+        if member.leader != wanted:
+            with suppress(NotReplicated):
+                await self.table_log.settled()
+            await member.hand_over(among=(wanted,))
+        return member.leader == wanted
+
     # -- roles ---------------------------------------------------------------------------------------------------------
 
     async def _keep_role(self, member: GroupMember) -> None:

@@ -217,15 +217,24 @@ class GroupMember:
         self._rules.prefer(members)
         self._happened()
 
-    async def hand_over(self, seconds: float = HAND_OVER_SECONDS) -> bool:
-        """Hand the leadership to another member, before an orderly stop. Return whether somebody else leads; a member
-        that does not lead has nothing to hand over, and where nobody can take over, nothing is waited for."""
+    @property
+    def members(self) -> dict[str, str]:
+        """Return id -> address of all members."""
+        return self._rules.members
+
+    def can_take_over(self, peer: str) -> bool:
+        """Return whether this member leads and could hand over to `peer`."""
+        return self._rules.can_take_over(peer)
+
+    async def hand_over(self, seconds: float = HAND_OVER_SECONDS, among: tuple[str, ...] | None = None) -> bool:
+        """Hand the leadership to another member, or to one of these. Return whether somebody else leads; a member that
+        does not lead has nothing to hand over, and where nobody can take over, nothing is waited for."""
         if not self.is_leader:
             return True
         with trio.move_on_after(seconds):
             while self.is_leader or self.leader is None:
                 if self.is_leader and self.append_refusal() != codes.LEADER_TRANSFERRING:
-                    if self._is_stopped or not self._rules.hand_over():
+                    if self._is_stopped or not self._rules.hand_over(among):
                         return False
                     self._happened()
                 with trio.move_on_after(RETRY_SECONDS):

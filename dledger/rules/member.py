@@ -169,10 +169,14 @@ class Member:
         """Let one of these members lead, if it can (preferredLeaderId)."""
         self._core.setup = replace(self._core.setup, preferred=members)
 
-    def hand_over(self) -> bool:
-        """Hand the leadership to the follower with the longest copy, before an orderly stop. Return whether there is
-        one that can take it."""
-        peer = self._leading.best_peer() if self._leading is not None else None
+    def can_take_over(self, peer: str) -> bool:
+        """Return whether this member leads, and a follower is there and has nearly everything."""
+        return self._leading is not None and self._leading.best_peer((peer,)) is not None
+
+    def hand_over(self, among: tuple[str, ...] | None = None) -> bool:
+        """Hand the leadership to the follower with the longest copy, of all or of these. Return whether there is one
+        that can take it."""
+        peer = self._leading.best_peer(among) if self._leading is not None else None
         if self._leading is None or peer is None:
             return False
         self._leading.hand_over_to(peer, None)

@@ -43,3 +43,22 @@ def test_the_members_of_a_group_are_shown_also_those_that_are_away(
 @pytest.mark.usefixtures("at_cluster")
 def test_without_groups_nothing_is_shown(capsys: Capture) -> None:
     assert items(["dledger", "members"], capsys) == []
+
+
+def test_who_leads_a_group_of_one_keeps_the_leadership(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "G",
+        "dLegerSelfId": "n0",
+        "dLegerPeers": f"n0-127.0.0.1:{free_port()}",
+        "configUpdateWithoutAcl": "true",
+    }
+    with LocalCluster(settings={**SETTINGS, **group}) as cluster:
+        monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
+        _registered(capsys)
+        assert lines(["dledger", "transfer", "G", "n0"], capsys) == ["transfer n0 leads G now"]
+        assert main(["dledger", "transfer", "G", "n7"]) == 3
+        assert "'n7' is no member: there are n0" in capsys.readouterr().err
+        assert lines(["config", "get", "dLegerLeader"], capsys)[1].split()[1:] == ["dLegerLeader", "n0"]
+        assert main(["dledger", "replace", "G", "n9", "-"]) == 2
+        assert "n9 is no member" in capsys.readouterr().err
