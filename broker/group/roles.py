@@ -30,6 +30,7 @@ from triomq.broker.group.tls import member_tls
 from triomq.broker.nameservers.registration import Registration
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.settings.group import GroupSettings
+from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.dledger.member.group_member import Disk, GroupMember
 from triomq.dledger.member.peers import items_in
 from triomq.dledger.rules.actions import Role
@@ -51,6 +52,10 @@ LAST_TABLES_SECONDS: Final = 0.25
 SEEK_SECONDS: Final = 10.0
 """After a change followers register each second for that long: the answer names the new master."""
 
+ROOM_SECONDS: Final = 1.0
+"""How often a member looks whether its broker has room for messages."""
+HAND_OVER_SECONDS: Final = 3.0
+_NO_LACK_OF_ROOM: Final = ("role", "closed")
 POSITION_SECONDS: Final = 5.0
 """A start reads as much of the log again to bring its tables up to date."""
 
@@ -150,7 +155,37 @@ class GroupRoles:
             await nursery.start(member.run, self._parts.group.member_port(bind_address, tls))
             nursery.start_soon(self._keep_role, member)
             nursery.start_soon(self._note_position)
+            setup = self._parts.group.setup
+            nursery.start_soon(self._keep_room, member, GroupClient(client, setup.group, setup.members))
             task_status.started()
+
+    async def _keep_room(self, member: GroupMember, others: GroupClient) -> None:
+        """Tell the others whether this broker has room for messages. A leader without hands over to one that has."""
+        while True:
+            await trio.sleep(ROOM_SECONDS)
+            refusals = [text for cause, text in self._store.refusals().items() if cause not in _NO_LACK_OF_ROOM]
+            member.set_room(not refusals)
+            if not refusals or not member.is_leader:
+                continue
+            able = await self._with_room(member, others)
+            if able and await member.hand_over(HAND_OVER_SECONDS, tuple(able)):
+                log.warning("leadership handed over to a member with room", leader=member.leader, reason=refusals[0])
+
+    async def _with_room(self, member: GroupMember, others: GroupClient) -> list[str]:
+        """Return the other members whose brokers take messages, as far as they say."""
+        able: list[str] = []
+
+        async def ask(other: str) -> None:
+            with suppress(GroupFailed):
+                if not (await others.metadata(other)).refuses:
+                    able.append(other)
+
+        with trio.move_on_after(ROOM_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for other in member.members:
+                    if other != self._parts.group.setup.self_id:
+                        nursery.start_soon(ask, other)
+        return able
 
     async def _note_position(self) -> None:
         """Note every five seconds up to which position of the log the files of the tables have everything."""

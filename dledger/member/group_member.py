@@ -222,6 +222,10 @@ class GroupMember:
         """Return id -> address of all members."""
         return self._rules.members
 
+    def set_room(self, has_room: bool) -> None:
+        """Note whether the broker of this member takes messages, as far as its disk goes."""
+        self._rules.set_room(has_room)
+
     def can_take_over(self, peer: str) -> bool:
         """Return whether this member leads and could hand over to `peer`."""
         return self._rules.can_take_over(peer)

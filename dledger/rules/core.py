@@ -74,6 +74,7 @@ class Core:
         "actions",
         "committed",
         "draw",
+        "has_room",
         "leader",
         "log",
         "peers",
@@ -100,6 +101,8 @@ class Core:
         self.role = Role.CANDIDATE
         self.leader: str | None = None
         self.committed = -1
+        self.has_room = True
+        """Whether the broker of this member takes messages, as far as its disk goes: if not, it does not take over."""
         self.taking_term = -1  # the term in which this member takes over the leadership that was handed to it
         self.actions: list[Action] = []
         self._calls: dict[int, Handler] = {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from triomq.dledger.rules.actions import Role, Settled
 from triomq.dledger.rules.core import NEVER, Core
@@ -40,6 +41,10 @@ class _Beat:
         self.codes: dict[str, int] = {}
         self.repeated: set[str] = set()
         self.is_done = False
+
+
+AFTER_REFUSAL_MS: Final = 30_000
+"""How long a leader waits after a preferred member did not take over."""
 
 
 class Leading:
@@ -246,12 +251,15 @@ class Leading:
     def hand_over_to(self, peer: str, ticket: object | None) -> None:
         core = self._core
         self._transferee = peer
-        core.call(peer, core.transfer_request(peer, self._term), lambda answer, at: self._handed_over(ticket, answer))
+        core.call(
+            peer, core.transfer_request(peer, self._term), lambda answer, at: self._handed_over(ticket, answer, at)
+        )
 
-    def _handed_over(self, ticket: object | None, answer: Response | None) -> None:
+    def _handed_over(self, ticket: object | None, answer: Response | None, now: int) -> None:
         """Pass the answer on. If this member still leads, the transfer failed, and appends are taken again."""
         self._transferee = None
-        if ticket is None:
+        if ticket is None:  # a preferred member that cannot lead is not asked each second: appends wait meanwhile
+            self._next_preferred_at = max(self._next_preferred_at, now + AFTER_REFUSAL_MS)
             return
         if isinstance(answer, TransferResponse):
             self._core.reply(ticket, TransferResponse(code=answer.code, term=answer.term))

@@ -169,6 +169,10 @@ class Member:
         """Let one of these members lead, if it can (preferredLeaderId)."""
         self._core.setup = replace(self._core.setup, preferred=members)
 
+    def set_room(self, has_room: bool) -> None:
+        """Note whether the broker of this member takes messages, as far as its disk goes."""
+        self._core.has_room = has_room
+
     def can_take_over(self, peer: str) -> bool:
         """Return whether this member leads, and a follower is there and has nearly everything."""
         return self._leading is not None and self._leading.best_peer((peer,)) is not None
@@ -250,6 +254,7 @@ class Member:
                 heart_beat_ms=core.own_heart_beat_ms,
                 leader_id=core.leader,
                 peers=dict(core.setup.members),
+                refuses=None if core.has_room else True,
             )
             core.reply(ticket, found)
         elif self._leading is None:

@@ -35,7 +35,7 @@ class TakingOver:
             code = codes.INCONSISTENT_LEADER
         elif request.term != core.term:
             code = codes.INCONSISTENT_TERM
-        elif self._ticket is not None or core.role is not Role.FOLLOWER:
+        elif self._ticket is not None or core.role is not Role.FOLLOWER or not core.has_room:
             code = codes.TAKE_LEADERSHIP_FAILED
         else:
             self._ticket = ticket

@@ -154,10 +154,12 @@ class MetadataRequest(RequestOrResponse, frozen=True, kw_only=True):
 
 class MetadataResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to METADATA. `leader_id` is absent if the member knows none. `heart_beat_ms` is ours: the milliseconds
-    between heartbeats of a member that has others than RocketMQ's 2,000."""
+    between heartbeats of a member that has others than RocketMQ's 2,000. `refuses` is ours: true if the disk of its
+    broker has no room for messages."""
 
     heart_beat_ms: int | None = None
     peers: dict[str, str] | None = None
+    refuses: bool | None = None
 
 
 class TransferRequest(RequestOrResponse, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from dledger_lab import GROUP, Lab, body, entry
 
@@ -19,6 +21,7 @@ from triomq.dledger.wire.bodies import (
     GetResponse,
     HeartBeatRequest,
     HeartBeatResponse,
+    MetadataRequest,
     MetadataResponse,
     TransferRequest,
     TransferResponse,
@@ -752,3 +755,24 @@ def test_who_speaks_for_another_member_changes_nothing(kind: type[VoteRequest | 
 
 
 END = {"ledger_end_index": 9, "ledger_end_term": 1}
+
+
+def test_a_member_without_room_takes_no_leadership_over_and_says_that_it_has_none() -> None:
+    lab = proven(1)
+    metadata = MetadataRequest(group=GROUP, remote_id="n0")
+    taken = transfer(lab, transfer_id="n1", transferee_id="n0", take_leadership_ledger_index=1)
+    assert cast(MetadataResponse, lab.ask(metadata)).refuses is None
+    lab.member.set_room(False)
+    assert cast(MetadataResponse, lab.ask(metadata)).refuses is True
+    assert lab.ask(taken).code == codes.TAKE_LEADERSHIP_FAILED
+    lab.member.set_room(True)
+    assert lab.ask(taken) is None, "it waits for the last entry"
+
+
+def test_a_preferred_member_that_does_not_take_over_is_asked_again_after_a_while() -> None:
+    lab = in_step(preferred=("n1",))
+    lab.turn(1000)
+    [call] = lab.calls(TransferRequest)
+    lab.answer(call, TransferResponse(code=codes.TAKE_LEADERSHIP_FAILED, term=lab.member.term))
+    lab.turn(5000)
+    assert lab.calls(TransferRequest) == [], "appends wait while it is asked"
