@@ -10,7 +10,8 @@ put when the message is as durable as it requests:
 
 In a group (enableDLegerCommitLog) a put is complete when a quorum has it, and nothing else is waited for. Each of these
 is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or slaveTimeout completes
-with the status that says so; the message is stored nevertheless. Without a slave that is close enough the put does not
+with the status that says so; the message is stored nevertheless. One to a topic that is new waits until the topic is
+safe, too (tables/new_names.py). Without a slave that is close enough the put does not
 wait for one, and the status says that. If both the slave and the disk fail, the slave's status is reported.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Final, Protocol
 
@@ -27,10 +29,11 @@ import trio
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.pending_put import AwaitedPut as AwaitedPut
+from triomq.broker.pending_put import DependentPut, PutGroup
 from triomq.broker.pending_put import NotifyingPut as NotifyingPut
 from triomq.broker.pending_put import PendingPut as PendingPut
-from triomq.broker.pending_put import PutGroup
 from triomq.broker.pending_put import WatchedPut as WatchedPut
+from triomq.broker.tables.new_names import NewNames
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
@@ -74,16 +77,17 @@ class MessageWriter:
         wake: Callable[[], None],
         replicas: Replicas | None = None,
         stats: BrokerStats | None = None,
+        new_topics: NewNames | None = None,
     ) -> None:
         self._configuration = configuration
         self._store = store
         self._wake = wake
+        self._new_topics = new_topics if new_topics is not None else NewNames.none()
         self._replicas = replicas
         self._stats = stats
         self._accepted = store.accepted
         self._acknowledged = store.acknowledged
         self._has_quorum = store.contents.log.needs_quorum
-        self._flushed = store.flushed
         self._accepting = PutGroup(-1)
         self._flushing = PutGroup(-1)
         self._settings = configuration.store
@@ -114,6 +118,8 @@ class MessageWriter:
         `properties` is the table of the message's properties; `message.properties` is their stored text, which is
         encoded again only if the message is delayed.
         """
+        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
+            return
         refused = None
         if names.DELAY in properties and not message.sys_flag & sys_flag.TRANSACTION_PREPARED:
             refused = self._delay(message, properties)
@@ -122,6 +128,8 @@ class MessageWriter:
 
     def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
         """Do the same as `put` for a message without a DELAY property."""
+        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
+            return
         pending.result = self._store.append(message)
         self._complete(pending, wait)
 
@@ -147,6 +155,8 @@ class MessageWriter:
 
     def put_delayed(self, message: MessageToStore, level: int, wait: bool, pending: PendingPut) -> None:
         """Store a message of this delay level, which exists; its stored properties keep their text."""
+        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
+            return
         message.deliver_after_ms = self._levels.delay_ms(level)
         refused = self._redirect(message, None, SCHEDULE_TOPIC, level - 1)
         pending.result = refused if refused is not None else self._store.append(message)
@@ -156,6 +166,8 @@ class MessageWriter:
         self, message: MessageToStore, properties: dict[str, str] | None, wait: bool, pending: PendingPut
     ) -> None:
         """Store `message` as the first half of a transaction. Without a table its stored properties keep their text."""
+        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
+            return
         refused = self._redirect(message, properties, TRANS_HALF_TOPIC, 0)
         message.sys_flag = sys_flag.with_transaction_type(message.sys_flag, sys_flag.TRANSACTION_NOT)
         pending.result = refused if refused is not None else self._store.append(message)
@@ -163,6 +175,8 @@ class MessageWriter:
 
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
         """Store the units of a batch consecutively; `message` holds what they share."""
+        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
+            return
         pending.result = self._store.append_batch(message, units)
         self._complete(pending, wait)
 
@@ -183,7 +197,7 @@ class MessageWriter:
         group.puts.append(pending)
         if wait and self._waits_for_disk:
             self._limit(group, self._settings.sync_flush_timeout_ms / 1000)
-            self._flushed.call_beyond(result.last_offset, group.reached)
+            self._store.flushed.call_beyond(result.last_offset, group.reached)
         else:
             self._acknowledged.call_beyond(result.last_offset, group.reached)
 
@@ -192,6 +206,19 @@ class MessageWriter:
         pending = AwaitedPut()
         self.put(message, properties, wait, pending)
         return await pending.wait()
+
+    def _dependent(self, topic: str, pending: PendingPut) -> PendingPut:
+        """Let a put wait for its topic, too, if that is new. It is finished if nothing may depend on the topic now."""
+        new_topics = self._new_topics
+        if topic not in new_topics.names:
+            return pending
+        reason = new_topics.refusal(topic)
+        if reason:
+            pending.result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+            pending.is_finished = True
+            pending.finish()
+            return pending
+        return DependentPut(pending, partial(new_topics.when_kept, topic))
 
     def _complete(self, pending: PendingPut, wait: bool) -> None:
         result = pending.result
@@ -221,7 +248,7 @@ class MessageWriter:
             self._replicate(pending, self._settings.slave_timeout_ms)
         if wait and self._waits_for_disk:
             pending.release_body()
-            group = self._join(self._flushing, pending, self._flushed)
+            group = self._join(self._flushing, pending, self._store.flushed)
             if group is not self._flushing:
                 self._flushing = group
                 self._limit(group, self._settings.sync_flush_timeout_ms / 1000)

@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from triomq.broker.put_responses import STORED
 from triomq.store.results import PutResult, PutStatus
 from triomq.store.watermark import Watermark
 
@@ -122,6 +123,43 @@ class PutGroup:
         """Note that the disk took longer than these puts may wait."""
         for put in self.puts:
             put.too_late()
+
+
+class DependentPut(PendingPut):
+    """Stands in for a put that depends on a new topic or group: when it is stored, it waits until that is safe."""
+
+    __slots__ = ("_call_when_kept", "_put")
+
+    def __init__(self, put: PendingPut, call_when_kept: Callable[[Callable[[str], None]], None]) -> None:
+        """`call_when_kept` calls what it receives when the name is safe, or with the reason why it is not."""
+        super().__init__()
+        self._put = put
+        self._call_when_kept = call_when_kept
+
+    @property
+    def result(self) -> PutResult:
+        """That of the other put, whose owner looks at it."""
+        return self._put.result
+
+    @result.setter
+    def result(self, result: PutResult) -> None:
+        self._put.result = result
+
+    def release_body(self) -> None:
+        self._put.release_body()
+
+    def finish(self) -> None:
+        if self.result.status in STORED:
+            self._call_when_kept(self._kept)
+        else:
+            self._kept("")
+
+    def _kept(self, reason: str) -> None:
+        if reason:
+            self.result.status = PutStatus.SERVICE_NOT_AVAILABLE
+            self.result.reason = reason
+        self._put.is_finished = True
+        self._put.finish()
 
 
 class AwaitedPut(PendingPut):

@@ -127,6 +127,8 @@ class Serving(Struct, frozen=True):
         background.start_soon(self.writer.run)
         background.start_soon(tables.metadata.topics.run)
         background.start_soon(tables.metadata.groups.run)
+        background.start_soon(tables.metadata.topics.new_names.run, self.registration.in_routes)
+        background.start_soon(tables.metadata.groups.new_names.run)
         background.start_soon(tables.queue_locks.run)
         background.start_soon(tables.quota_overrides.run)
         background.start_soon(self.pull.long_polling.run)
@@ -197,7 +199,8 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
 
 def _writer(tables: Tables, replication: Replication) -> MessageWriter:
     surroundings = tables.surroundings
-    parts = tables.configuration, tables.store, surroundings.turn.wake, replication.log_server, tables.stats
+    new_topics = tables.metadata.topics.new_names
+    parts = tables.configuration, tables.store, surroundings.turn.wake, replication.log_server, tables.stats, new_topics
     if surroundings.spans is None:
         return MessageWriter(*parts)
     from triomq.broker.spans.puts import TracingWriter

@@ -85,6 +85,11 @@ class NameServerLink:
         return self._finished > 0
 
     @property
+    def is_away(self) -> bool:
+        """Return whether the NameServer has not responded since the last attempt failed."""
+        return self._outage.is_on
+
+    @property
     def _is_under_way(self) -> bool:
         return self._started > self._finished
 

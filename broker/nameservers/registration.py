@@ -4,6 +4,7 @@ BrokerController.registerBrokerAll).
     topic_changed   a topic changed: noted for every NameServer, in the step that creates the new data version
     register_soon   topics were created by use: `run` registers the changes soon
     registered      wait until all NameServers have the changes; for administrators' requests
+    in_routes       the same for a limited time, and only for those that respond; for what depends on a new topic
     register_all    at start, every 30 s, and when brokerPermission changed: all topics
     stop            unregister
 
@@ -150,6 +151,14 @@ class Registration:
         """Wait until every responding NameServer has accepted all changes made so far."""
         links = self._links()
         await self._caught_up([(link, link.want_changes()) for link in links])
+
+    async def in_routes(self, until: float) -> None:
+        """Wait until every NameServer has accepted all changes made so far, except those that did not respond last, and
+        not longer than until this time (trio's)."""
+        attempts = [(link, link.want_changes()) for link in self._links() if not link.is_away]
+        with trio.move_on_at(until):
+            for link, attempt in attempts:
+                await link.caught_up(attempt)
 
     async def register_all(self, *, force: bool | None = None) -> bool:
         """Register all topics and wait for the responses. Return True if a NameServer accepted them.

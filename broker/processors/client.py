@@ -92,7 +92,7 @@ class ClientProcessor:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         """Handle HEART_BEAT: register the client in its groups, and create the retry topics of its consumer groups, at
-        once if they are few."""
+        once if they are few. The response waits until those that are new are safe (new_names.py)."""
         if len(request.body) > MAX_HEARTBEAT_BYTES:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
@@ -105,22 +105,36 @@ class ClientProcessor:
             """Clients that do not know the remark of a success ignore it, RocketMQ's among them."""
             return new_response(request, remark="; ".join(remarks) or None)
 
+        new_groups: list[str] = []
         if len(request.body) > SHORT_HEARTBEAT_BYTES:
-            return self._steps.begin(
-                connection, request, self._decode_and_register(connection, request, remarks), respond
-            )
+            steps = self._decode_and_register(connection, request, remarks, new_groups)
+            return self._kept(self._steps.begin(connection, request, steps, respond), new_groups)
         data, client_id = self._decoded(request)
-        steps = self._register(connection, request, data, client_id, remarks)
-        return self._done(connection, request, steps, _is_short(data), respond)
+        steps = self._register(connection, request, data, client_id, remarks, new_groups)
+        response = self._done(connection, request, steps, _is_short(data), respond)
+        if isinstance(response, RemotingCommand) and not new_groups:
+            return response
+        return self._kept(response, new_groups)
+
+    async def _kept(
+        self, response: RemotingCommand | Coroutine[Any, Any, RemotingCommand], new_groups: list[str]
+    ) -> RemotingCommand:
+        """Return the response to a heartbeat when these groups and their retry topics are safe. Raises
+        RequestRefused."""
+        if not isinstance(response, RemotingCommand):
+            response = await response
+        await self._groups.new_names.kept(new_groups)
+        await self._topics.new_names.kept([retry_topic(group) for group in new_groups])
+        return response
 
     def _decode_and_register(
-        self, connection: Connection, request: RemotingCommand, remarks: list[str]
+        self, connection: Connection, request: RemotingCommand, remarks: list[str], new_groups: list[str]
     ) -> Iterator[None]:
         """Decode a heartbeat when its turn has come: decoded it takes several times the memory of its bytes, and many
         may wait."""
         data, client_id = self._decoded(request)
         yield
-        yield from self._register(connection, request, data, client_id, remarks)
+        yield from self._register(connection, request, data, client_id, remarks, new_groups)
 
     def _decoded(self, request: RemotingCommand) -> tuple[HeartbeatData, str]:
         """Return a heartbeat within its limits, and its client. Raises RequestRefused."""
@@ -164,8 +178,10 @@ class ClientProcessor:
         data: HeartbeatData,
         client_id: str,
         remarks: list[str],
+        new_groups: list[str],
     ) -> Iterator[None]:
-        """Register the client in its groups. An item ends a step. `remarks` receives what the client should know."""
+        """Register the client in its groups. An item ends a step. `remarks` receives what the client should know,
+        `new_groups` its groups that are not safe yet, or have a retry topic that is not."""
         refusal: RequestRefused | None = None
         work = 0
         for producer in data.producer_data_set:
@@ -187,6 +203,8 @@ class ClientProcessor:
                 # A full table refuses new groups; the client's other groups are registered.
                 refusal = refusal or error
             compiled.clear()
+            if self._is_new(consumer.group_name):
+                new_groups.append(consumer.group_name)
             disagreement = self._consumers.disagreement(consumer.group_name)
             if disagreement and len(remarks) < MOST_REMARKS:
                 remarks.append(disagreement)
@@ -199,6 +217,10 @@ class ClientProcessor:
                 raise refusal
             finally:
                 refusal = None  # it refers to this frame, and so would keep the whole heartbeat until a collection
+
+    def _is_new(self, group: str) -> bool:
+        groups, topics = self._groups.new_names.names, self._topics.new_names.names
+        return bool(groups or topics) and (group in groups or retry_topic(group) in topics)
 
     def _compile(self, consumer: ConsumerData) -> Generator[None, None, list[Compiled | None]]:
         """Compile the new long expressions of a group in steps. They are ready as long as what it returns is held."""

@@ -7,6 +7,7 @@ a delay that grows with each try, or, after too many tries, in the group's dead 
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import structlog
 
@@ -14,6 +15,7 @@ from triomq.broker.acl.names import SUB, TopicCheck
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.pending_put import DependentPut
 from triomq.broker.processors.send import MAX_RECONSUME_VERSION
 from triomq.broker.put_responses import FAQ, with_reason
 from triomq.broker.record_border import topic_at
@@ -122,8 +124,15 @@ class SendBackProcessor:
             properties[names.DELAY] = str(level)
         message.properties = property_text.encode(properties)
         answer = SendBackAnswer(connection, request, self._stats, header.group, record.topic.decode("utf-8", "replace"))
-        self._writer.put(message, properties, False, answer)
+        self._writer.put(message, properties, False, self._dependent(answer, header.group))
         return None
+
+    def _dependent(self, answer: PendingPut, group: str) -> PendingPut:
+        """Let the response wait for the group, too, if that is new."""
+        new_groups = self._groups.new_names
+        if group not in new_groups.names:
+            return answer
+        return DependentPut(answer, partial(new_groups.when_kept, group))
 
     def _read(
         self, connection: Connection, request: RemotingCommand, physical_offset: int

@@ -34,6 +34,7 @@ MAX_TABLE_BYTES = 12 * 1024**2
 class GroupTable(KeptTable):
     """The subscription groups of a broker, by name."""
 
+    kind = "subscription group"
     entries_name = "subscriptionGroupTable"
     entry_bytes = 320
     entry_cost = entry_costs.GROUP
@@ -74,6 +75,7 @@ class GroupTable(KeptTable):
         self._check_room(group)
         config = self._put(SubscriptionGroupConfig(group_name=group))
         self._changed()
+        self.new_names.made(group)
         log.info("subscription group created by use", group=group)
         return config
 
@@ -88,8 +90,11 @@ class GroupTable(KeptTable):
     def update(self, config: SubscriptionGroupConfig) -> None:
         """Create a group or replace its configuration. Raises TableFull."""
         self._check_room(config.group_name)
+        is_new = config.group_name not in self._groups
         self._put(config)
         self._changed()
+        if is_new:
+            self.new_names.made(config.group_name)
         log.info("subscription group updated", group=config.group_name)
 
     def delete(self, group: str) -> bool:

@@ -11,6 +11,7 @@ import trio
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments, compact, member
 from triomq.broker.tables.logged import LogOfTable
+from triomq.broker.tables.new_names import NewNames
 from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps
@@ -21,13 +22,14 @@ from triomq.remoting.table_memory import TableAccount, TableMemory
 
 class KeptTable:
     """A subclass calls `_touch` for each entry that it changes and then `_changed`; `entries_name` is the member of the
-    file that holds the entries.
+    file that holds the entries, `kind` what one of them is.
 
     A subclass counts entries in and out. `sent_bytes` is never less than the size of the encoded table, which goes to
     slaves and NameServers in one frame: `entry_bytes` bounds an entry without its name, which occurs twice.
     `entry_cost` is the memory of an entry beside its text.
     """
 
+    kind = ""
     entries_name = ""
     entry_bytes = 0
     entry_cost = 0
@@ -41,6 +43,7 @@ class KeptTable:
         self._fragments: Fragments[str] = Fragments(self._member)
         self._writer = WriteBehind(self._file, self._pieces, self._fragments.render, covered)
         self.log: LogOfTable | None = None
+        self.new_names = NewNames(self.kind, self._wait_kept, self._may_change)
         self.data_version = DataVersion(timestamp=now_ms())
 
     def count_on(self, account: TableAccount) -> None:
@@ -74,6 +77,17 @@ class KeptTable:
     async def wait_written(self) -> None:
         """Wait until the changes made so far are on disk. Raises OSError."""
         await self._writer.wait_saved()
+
+    async def _wait_kept(self) -> None:
+        """Wait until no crash loses the changes made so far: the file has them, or a quorum of the group, from whose
+        log a start takes them. Raises OSError, NotReplicated."""
+        if self.log is not None:
+            await self.log.settled()
+        else:
+            await self.wait_written()
+
+    def _may_change(self) -> bool:
+        return self.log is None or self.log.leads
 
     @property
     def is_written(self) -> bool:

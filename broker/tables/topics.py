@@ -4,10 +4,11 @@ It holds one TopicConfig per topic: the built-in topics, those created by admini
 Changes go to topics.json in the background; `data_version` tells NameServers and slaves whether anything changed. Only
 the event loop touches it. It sends nothing: it calls `on_change` for each changed topic, in the step that creates the
 new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
-created by use, so that they are registered soon. Processors of administrators' requests wait for the registration. It
-calls `on_made_again` before a topic that it deleted comes into being again. The file keeps the names of deleted topics
-(`deletedTopics`) and of those that were made again (`topicsMadeAgain`); RocketMQ ignores both. A deleted one that is
-there, too, is being deleted (topic_deletion.py).
+created by use, so that they are registered soon. Processors of administrators' requests wait for the registration, and
+so does what depends on a topic that use has made (new_names.py). It calls `on_made_again` before a topic that it
+deleted comes into being again. The file keeps the names of deleted topics (`deletedTopics`) and of those that were made
+again (`topicsMadeAgain`); RocketMQ ignores both. A deleted one that is there, too, is being deleted
+(topic_deletion.py).
 
 Limits: `max_topics`, and `max_table_bytes` of the table as it is sent: a registration or a slave's fetch carries all
 topics in one frame of 16 MiB at most, and a broker whose frame is larger disappears from its NameServers. A table that
@@ -67,6 +68,7 @@ class StoredTopics(TopicConfigSerializeWrapper, frozen=True, kw_only=True):
 class TopicTable(KeptTable):
     """The topics of a broker, by name."""
 
+    kind = "topic"
     entries_name = "topicConfigTable"
     entry_bytes = 200
     entry_cost = entry_costs.TOPIC
@@ -204,8 +206,7 @@ class TopicTable(KeptTable):
             )
         )
         self._changed()
-        if self.on_created_by_use is not None:
-            self.on_created_by_use()
+        self._made_by_use(config.topic_name)
         return config
 
     def half_topic(self) -> TopicConfig:
@@ -226,8 +227,11 @@ class TopicTable(KeptTable):
         """Create a topic or replace its configuration. Raises TableFull."""
         self._check_room(config.topic_name)
         self._announce(config.topic_name)
+        known = self._topics.get(config.topic_name)
         self._put(config)
         self._changed()
+        if known is None or known.write_queue_nums < config.write_queue_nums:
+            self.new_names.made(config.topic_name)
         log.info("topic updated", topic=config.topic_name, config=str(config))
 
     def is_deleted(self, topic: str) -> bool:
@@ -359,9 +363,13 @@ class TopicTable(KeptTable):
         self._announce(config.topic_name)
         self._put(config)
         self._changed()
+        self._made_by_use(config.topic_name)
+        return config
+
+    def _made_by_use(self, topic: str) -> None:
+        self.new_names.made(topic)
         if self.on_created_by_use is not None:
             self.on_created_by_use()
-        return config
 
     def _announce(self, topic: str) -> None:
         """Tell of a topic that is made again. Clients may use the offsets of a topic before its first life begins."""

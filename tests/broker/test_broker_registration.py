@@ -297,6 +297,25 @@ async def test_topics_that_come_by_use_are_registered_together(surround: Surroun
     assert [topics_of(command) for _, command in around.client.sent] == [{"Later"}]
 
 
+async def test_what_depends_on_a_new_topic_waits_for_name_servers_that_respond(
+    surround: Surround, autojump_clock: MockClock
+) -> None:
+    around = surround()
+    await around.registration.start()
+    around.client.sent.clear()
+    around.client.seconds = {A: 0.25, B: 1000}
+    began = trio.current_time()
+    around.topics.create_on_send_back("T", 1, 6, 0)
+    await around.registration.in_routes(began + 1)
+    assert trio.current_time() == began + 1, "B may yet respond"
+    await trio.sleep(10)  # by now it counts as away
+    around.topics.create_on_send_back("Next", 1, 6, 0)
+    began = trio.current_time()
+    await around.registration.in_routes(began + 1)
+    assert trio.current_time() == began + 0.25
+    assert [topics_of(command) for address, command in around.client.sent if address == A] == [{"T"}, {"Next"}]
+
+
 async def test_without_force_the_version_is_asked_first(surround: Surround) -> None:
     around = surround(forceRegister="false")
     known = {A: around.topics.data_version, B: around.topics.data_version}
