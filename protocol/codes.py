@@ -109,6 +109,8 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327  # admin to NameServer
     GET_ALL_PRODUCER_INFO = 328  # admin to broker
     DELETE_EXPIRED_COMMITLOG = 329  # admin to broker
+    GET_TOPIC_CONFIG = 351  # admin to broker, since RocketMQ 5
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352  # admin to broker, since RocketMQ 5
 
 
 class ResponseCode(IntEnum):

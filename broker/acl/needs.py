@@ -186,6 +186,8 @@ NEEDS: dict[int, Need] = {
     RequestCode.GET_MIN_OFFSET: _EITHER,
     RequestCode.GET_EARLIEST_MSG_STORETIME: _EITHER,
     RequestCode.GET_TOPIC_STATS_INFO: _EITHER,
+    RequestCode.GET_TOPIC_CONFIG: _EITHER,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Need(_GROUP_TEXT, wanted=_named(group="group")),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Need(_GROUP_TEXT, wanted=_named(group="consumerGroup")),
     RequestCode.GET_CONSUME_STATS: Need(
         "SUB for the topic and the group; an administrator for all topics of a group",

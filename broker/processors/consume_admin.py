@@ -159,6 +159,7 @@ class ConsumeAdminProcessor:
                 broker_offset=max(0, self._store.reading.max_offset(topic, queue_id)),
                 consumer_offset=consumed,
                 last_timestamp=max(0, last_ms),
+                pull_offset=max(consumed, self._stats.next_offset(group, topic, queue_id)),
             )
             await end_of_step(connection, queue_id)
         return table

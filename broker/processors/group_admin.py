@@ -1,5 +1,6 @@
 """Subscription groups as administrators see them (RocketMQ: AdminBrokerProcessor):
-UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, DELETE_SUBSCRIPTIONGROUP, GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, DELETE_SUBSCRIPTIONGROUP, GET_ALL_SUBSCRIPTIONGROUP_CONFIG, and
+GET_SUBSCRIPTIONGROUP_CONFIG of RocketMQ 5."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
-from triomq.protocol.headers.group import DeleteSubscriptionGroupRequestHeader
+from triomq.protocol.headers.group import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+)
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 
@@ -49,6 +53,7 @@ class GroupAdminProcessor:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
         }
 
     def update(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
@@ -84,6 +89,14 @@ class GroupAdminProcessor:
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_group(header.group_name)
         return self._saved(request)
+
+    def group_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Handle GET_SUBSCRIPTIONGROUP_CONFIG, with which tools of RocketMQ 5 ask for one group."""
+        group = request.header(GetSubscriptionGroupConfigRequestHeader).group
+        config = self._groups.get(group)
+        if config is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        return new_response(request, body=config.encode())
 
     def all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle GET_ALL_SUBSCRIPTIONGROUP_CONFIG, which slaves and export tools send."""

@@ -1,6 +1,6 @@
 """Topics as administrators see them (RocketMQ: AdminBrokerProcessor): UPDATE_AND_CREATE_TOPIC, DELETE_TOPIC_IN_BROKER,
 GET_ALL_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER, CLEAN_EXPIRED_CONSUMEQUEUE,
-CLEAN_UNUSED_TOPIC."""
+CLEAN_UNUSED_TOPIC, and GET_TOPIC_CONFIG of RocketMQ 5."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
 from triomq.protocol.message_queue import MessageQueue
@@ -79,6 +80,7 @@ class TopicAdminProcessor:
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
@@ -130,6 +132,14 @@ class TopicAdminProcessor:
         if not self._topics.names():
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
         return new_response(request, body=self._topics.encode())
+
+    def topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Handle GET_TOPIC_CONFIG, with which tools of RocketMQ 5 ask for one topic."""
+        topic = request.header(GetTopicConfigRequestHeader).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return new_response(request, body=config.encode())
 
     async def topic_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle GET_TOPIC_STATS_INFO: return the bounds and last store time (ms) of each write queue. Other tasks run

@@ -10,11 +10,13 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class OffsetWrapper(Body, frozen=True, kw_only=True, gc=False):
-    """One queue of a group: end of the queue, consumer offset, store time in ms of the last consumed message."""
+    """One queue of a group: end of the queue, consumer offset, store time in ms of the last consumed message, and where
+    the group pulls next (RocketMQ 5; a broker of 4.9 does not say)."""
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
     last_timestamp: Int64 = 0
+    pull_offset: Int64 | None = None
 
 
 class ConsumeStats(Body, frozen=True, kw_only=True):

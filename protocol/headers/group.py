@@ -16,6 +16,12 @@ class DeleteSubscriptionGroupRequestHeader(Header, frozen=True, kw_only=True):
     remove_offset: bool = False
 
 
+class GetSubscriptionGroupConfigRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_SUBSCRIPTIONGROUP_CONFIG request (RocketMQ 5)."""
+
+    group: GroupName
+
+
 class GetConsumeStatsRequestHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUME_STATS request."""
 

@@ -121,6 +121,8 @@ REQUEST_HEADERS: Final[dict[int, type[Header] | None]] = {
     Code.ADD_WRITE_PERM_OF_BROKER: namesrv.AddWritePermOfBrokerRequestHeader,
     Code.GET_ALL_PRODUCER_INFO: client.GetAllProducerInfoRequestHeader,
     Code.DELETE_EXPIRED_COMMITLOG: None,
+    Code.GET_TOPIC_CONFIG: topic.GetTopicConfigRequestHeader,
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: group.GetSubscriptionGroupConfigRequestHeader,
 }
 
 RESPONSE_HEADERS: Final[dict[int, type[Header] | None]] = {
@@ -220,4 +222,6 @@ RESPONSE_HEADERS: Final[dict[int, type[Header] | None]] = {
     Code.ADD_WRITE_PERM_OF_BROKER: namesrv.AddWritePermOfBrokerResponseHeader,
     Code.GET_ALL_PRODUCER_INFO: None,
     Code.DELETE_EXPIRED_COMMITLOG: None,
+    Code.GET_TOPIC_CONFIG: None,
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: None,
 }

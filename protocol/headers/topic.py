@@ -26,6 +26,12 @@ class GetAllTopicConfigResponseHeader(Header, frozen=True, kw_only=True):
     """GET_ALL_TOPIC_CONFIG response: no fields."""
 
 
+class GetTopicConfigRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_TOPIC_CONFIG request (RocketMQ 5)."""
+
+    topic: TopicName
+
+
 class GetTopicStatsInfoRequestHeader(Header, frozen=True, kw_only=True):
     """GET_TOPIC_STATS_INFO request."""
 

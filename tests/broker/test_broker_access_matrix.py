@@ -129,6 +129,8 @@ def rows(plain_offset: int, half: tuple[int, int]) -> dict[int, Row]:
         code.GET_MIN_OFFSET: Row(BY_PERMISSION, QUEUE),
         code.GET_EARLIEST_MSG_STORETIME: Row(BY_PERMISSION, QUEUE),
         code.GET_TOPIC_STATS_INFO: Row(BY_PERMISSION, {"topic": "Orders"}),
+        code.GET_TOPIC_CONFIG: Row(BY_PERMISSION, {"topic": "Orders"}),
+        code.GET_SUBSCRIPTIONGROUP_CONFIG: Row(BY_PERMISSION, {"group": "Buyers"}),
         code.GET_CONSUMER_CONNECTION_LIST: Row(BY_PERMISSION, {"consumerGroup": "Buyers"}),
         code.GET_CONSUME_STATS: Row(BY_PERMISSION, BOTH),
         code.QUERY_CONSUME_TIME_SPAN: Row(BY_PERMISSION, {"topic": "Orders", "group": "Buyers"}),

@@ -30,6 +30,7 @@ from triomq.broker.tables.stored_file import StoredFile
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.offset import GetConsumerStatusBody
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
@@ -278,6 +279,20 @@ async def test_groups_made_and_deleted_at_once_are_all_in_the_file(
     assert written() == {f"G{number}" for number in range(0, 20, 2)}
 
 
+def test_tools_of_rocketmq_5_ask_for_one_topic_and_one_group(admin: Admin) -> None:
+    admin.add_topic("T")
+    admin.groups.find("G")
+    topic = admin.topic.topic_config(admin.connection, request(351, {"topic": "T"}))
+    assert TopicConfig.decode(topic.body) == admin.topics.get("T")
+    group = admin.group.group_config(admin.connection, request(352, {"group": "G"}))
+    assert SubscriptionGroupConfig.decode(group.body) == admin.groups.get("G")
+    with pytest.raises(RequestRefused, match="not exist"):
+        admin.topic.topic_config(admin.connection, request(351, {"topic": "None"}))
+    with pytest.raises(RequestRefused, match="subscription group not exist, None"):
+        admin.group.group_config(admin.connection, request(352, {"group": "None"}))
+    assert admin.groups.get("None") is None
+
+
 # -- progress --------------------------------------------------------------------------------------------------------
 
 
@@ -289,11 +304,13 @@ async def test_consume_stats_of_a_group(admin: Admin) -> None:
     admin.offsets.commit("G", "Left", 0, 0)
     admin.offsets.commit("G", "Gone", 0, 0)
     admin.add_consumer()
-    answer = await admin.consume.consume_stats(admin.connection, request(208, {"consumerGroup": "G"}))
-    assert answer.body == (
-        b'{"consumeTps":0.0,"offsetTable":{{"brokerName":"b-a","queueId":0,"topic":"T"}:'
-        b'{"brokerOffset":10,"consumerOffset":7,"lastTimestamp":1700000000006}}}'
-    )
+    for pulled, pull_offset in ((5, 7), (9, 9)):
+        admin.stats.group_get("G", "T", 0, 1, 100, pulled)
+        answer = await admin.consume.consume_stats(admin.connection, request(208, {"consumerGroup": "G"}))
+        assert answer.body == (
+            b'{"consumeTps":0.0,"offsetTable":{{"brokerName":"b-a","queueId":0,"topic":"T"}:'
+            b'{"brokerOffset":10,"consumerOffset":7,"lastTimestamp":1700000000006,"pullOffset":%d}}}' % pull_offset
+        )
     one = await admin.consume.consume_stats(admin.connection, request(208, {"consumerGroup": "H", "topic": "T"}))
     assert b'"consumerOffset":0,"lastTimestamp":0' in one.body
 

@@ -33,6 +33,9 @@ SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").r
 # processor refuses what is not possible here, with a sentence.)
 REFUSED: dict[int, str] = {}
 
+# Request codes of RocketMQ 5 that its tools need for what a broker of 4.9.7 can do, too.
+LATER = {RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG}
+
 RECORDS: dict[str, type] = {
     "BrokerConfig": BrokerSettings,
     "MessageStoreConfig": StoreSettings,
@@ -102,11 +105,11 @@ async def test_every_request_code_has_its_processor(broker: Wired) -> None:
 async def test_no_other_code_has_one(broker: Wired) -> None:
     """RocketMQ declares more codes: those of other servers and clients, and some without a handler."""
     wanted = {int(code) for code in SPEC["requests"]} - REFUSED.keys()
-    assert broker.table.codes() == wanted
+    assert broker.table.codes() == wanted | LATER
     assert not wanted & {int(code) for code in SPEC["unanswered"]}
     known = {int(code): entry["name"] for code, entry in SPEC["requests"].items()}
     known |= {int(code): name for code, name in SPEC["unanswered"].items()}
-    assert known == {int(code): code.name for code in RequestCode}
+    assert known == {int(code): code.name for code in RequestCode if code not in LATER}
 
 
 POOLS = {

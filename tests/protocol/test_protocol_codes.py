@@ -63,8 +63,12 @@ def header_classes() -> dict[str, type[Header]]:
     return {cls.__name__: cls for cls in known if cls is not None}
 
 
+LATER = {"GET_TOPIC_CONFIG": 351, "GET_SUBSCRIPTIONGROUP_CONFIG": 352}
+"""Codes of RocketMQ 5 that are known here."""
+
+
 def test_request_codes() -> None:
-    assert {code.name: int(code) for code in codes.RequestCode} == FACTS["request_codes"]
+    assert {code.name: int(code) for code in codes.RequestCode} == {**FACTS["request_codes"], **LATER}
 
 
 def test_response_codes() -> None:
@@ -97,7 +101,8 @@ def test_versions_outside_the_table() -> None:
 @pytest.mark.parametrize("direction", ["requests", "responses"])
 def test_registry_names_the_class_of_every_code(direction: str) -> None:
     table = registry.REQUEST_HEADERS if direction == "requests" else registry.RESPONSE_HEADERS
-    assert {str(int(code)): cls and cls.__name__ for code, cls in table.items()} == FACTS[direction]
+    named = {str(int(code)): cls and cls.__name__ for code, cls in table.items() if code not in LATER.values()}
+    assert named == FACTS[direction]
 
 
 @pytest.mark.parametrize("name", FACTS["headers"])
