@@ -44,6 +44,7 @@ from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.link_tls import LinkTls
 from triomq.remoting.tls import TlsError, TlsSettings, client_context
 from triomq.store.config import StoreSettings
+from triomq.store.disk.listing import reason
 from triomq.store.errors import StoreError
 from triomq.store.upkeep.progress import Bar
 
@@ -164,7 +165,7 @@ _COMMANDS: dict[str, Command] = {"append": _append, "get": _get, "members": _mem
 
 def _convert(given: argparse.Namespace) -> int:
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     to = to_ledger if given.command == "convert-to-ledger" else to_plain
@@ -172,7 +173,7 @@ def _convert(given: argparse.Namespace) -> int:
         source = _settings(given.source, given.config)
         report = trio.run(to, source, given.target.rstrip("/"), given.self, Bar(sys.stderr))
     except (StoreError, ValueError, OSError) as error:
-        return _complain(str(error), ExitCode.REFUSED)
+        return _complain(reason(error), ExitCode.REFUSED)
     _say(f"{report.records} records converted, {report.queues} queues made, in {given.target}")
     for text in report.left_out:
         _say(f"LEFT OUT {text}")

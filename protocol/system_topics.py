@@ -116,11 +116,16 @@ class TopicNotForSending(TopicRefused):
     """The topic is one that only the broker writes."""
 
 
+def is_legal_name(name: str) -> bool:
+    """Return whether the name has only characters that names of topics may have."""
+    return _LEGAL_NAME.fullmatch(name) is not None
+
+
 def check_topic_name(topic: str | None) -> None:
     """Raise a `TopicRefused` if the name is blank, has an illegal character or is longer than 127 characters."""
     if topic is None or not topic.strip():
         raise TopicBlank("The specified topic is blank.")
-    if _LEGAL_NAME.fullmatch(topic) is None:
+    if not is_legal_name(topic):
         raise TopicIllegal("The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")
     if len(topic) > TOPIC_MAX_LENGTH:
         raise TopicTooLong("The specified topic is longer than topic max length.")

@@ -21,6 +21,9 @@ import trio
 from triomq.protocol import java_properties
 from triomq.protocol.settings import bind
 from triomq.store.config import StoreSettings
+from triomq.store.disk.files import Files
+from triomq.store.disk.ledgers import members_in
+from triomq.store.disk.listing import reason
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
 from triomq.store.selftest import run as selftest
@@ -39,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="selftest: seconds it takes, about (30)")
     parser.add_argument("--mib", type=int, default=256, help="selftest: space it may use, in MiB (256)")
     arguments = parser.parse_args(argv)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         if arguments.command == "selftest":
             return _selftest(Path(arguments.directory), Limits(arguments.seconds, arguments.mib))
@@ -62,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     except (StoreError, ValueError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{reason(error)}\n")
         return 2
 
 
@@ -82,7 +86,7 @@ def _member_in(settings: StoreSettings) -> str:
     """Return dLegerSelfId of the member whose store this is, "" for that of a plain broker. Raises StoreError."""
     if settings.enable_dleger_commit_log and settings.dleger_self_id:
         return settings.dleger_self_id
-    found = [path.name.removeprefix("dledger-") for path in Path(settings.store_path_root_dir).glob("dledger-*/")]
+    found = members_in(Files(), settings.store_path_root_dir)
     if len(found) > 1:
         raise StoreError(f"there are ledgers of {', '.join(sorted(found))}: give the member's configuration with -c")
     return found[0] if found else ""

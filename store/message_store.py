@@ -30,6 +30,7 @@ from triomq.store.delay import DelayLevels
 from triomq.store.delivering import Delivering
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Files
+from triomq.store.disk.listing import naming_no_access
 from triomq.store.disk.worker_thread import Offload, WorkerThread
 from triomq.store.errors import StoreClosed, StoreError
 from triomq.store.fail_stop import FailStop
@@ -133,12 +134,14 @@ class MessageStore:
     async def load(self, listener: ProgressListener | None = None) -> None:
         """Lock the directory and recover; `listener` receives the progress, by default as log lines. The log is on disk
         when this returns. Raises StoreLocked, StoreRefused, StoreBroken, OSError."""
-        self.lock()
+        with naming_no_access():
+            self.lock()
         opening = self._opening = Opening(
             self.contents, self._live, self._directory, self._dispatch, listener or LogLines(), self._now_ms
         )
         try:
-            opened = await opening.run()
+            with naming_no_access():
+                opened = await opening.run()
             for part in (self._committing, self.reading, self.delivering, self.replica, self.quorum):
                 part.begin(opened)
             await self._flush.begin(in_kernel=self._syncs_in_kernel)

@@ -45,6 +45,8 @@ from triomq.store.upkeep.progress import Progress, ProgressListener
 _PENDING_BYTES: Final = 1 << 20
 _STEP_RECORDS: Final = 1024
 _OPEN_FILES: Final = 64
+_OF_THE_DISK: Final = "lost+found"
+"""A file system of its own has this directory from the beginning, and it stays."""
 _TERM: Final = 1
 """Of all converted entries. The first leader has a larger one."""
 
@@ -156,7 +158,7 @@ class Conversion:
         real = f"{files.real_path(paths.root)}/"
         if real.startswith(f"{files.real_path(origin.root)}/"):
             raise StoreRefused(f"{paths.root} is in the source; choose a directory beside it")
-        if files.list_directory(paths.root):
+        if [name for name in files.list_directory(paths.root) if name != _OF_THE_DISK]:
             raise StoreRefused(f"{paths.root} is not empty; choose a new directory, or remove what is in it")
         for path in origin.commit_logs:
             if not files.exists(path):

@@ -15,9 +15,9 @@ from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES
 from triomq.protocol import record
 from triomq.protocol.record import RecordFields
 from triomq.store.config import StoreSettings
-from triomq.store.disk import layout
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.ledgers import has_files
 from triomq.store.disk.log_directories import log_directories
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.errors import StoreError, StoreRefused
@@ -86,7 +86,7 @@ class MemberSource:
         files = ReadOnlyFiles()
         plain = plain_settings(settings, member_directory(Layout(settings).root, self_id), files)
         paths = log_directories(Layout(plain)).every
-        has_older = any(layout.start_offset(name) is not None for path in paths for name in files.list_directory(path))
+        has_older = any(has_files(files, path) for path in paths)
         ledger = LedgerSource(settings, self_id, is_begun=has_older)
         self._sources: list[PlainSource | LedgerSource] = [ledger]
         self.range = ledger.range

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from triomq.protocol.system_topics import LMQ_PREFIX
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.listing import our_files
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.queues.queue_table import QueueTable
 
@@ -18,10 +18,10 @@ _ABOUT_THE_LOG: Final = ("archived.json", "copied.json")
 
 
 def copy_tables(files: Files, source: str, target: str) -> None:
-    """Copy the tables of a broker, and bring them to disk. Raises OSError."""
+    """Copy the tables of a broker and their backups, and bring them to disk. Raises StoreRefused, OSError."""
     files.make_lasting_directories(target)
-    for name in files.list_directory(source):
-        if Path(source, name).is_file() and not name.startswith(_ABOUT_THE_LOG):
+    for name in our_files(files, source, _is_table):
+        if not name.startswith(_ABOUT_THE_LOG):
             data = files.read_file(f"{source}/{name}")
             fd = files.create(f"{target}/{name}", len(data))
             try:
@@ -30,6 +30,10 @@ def copy_tables(files: Files, source: str, target: str) -> None:
             finally:
                 files.close(fd)
     files.sync_directory(target)
+
+
+def _is_table(name: str) -> bool:
+    return name.endswith((".json", ".json.bak")) and not name.startswith(".")
 
 
 def keep_ends(settings: StoreSettings, files: Files, ends: dict[tuple[str, int], int]) -> None:

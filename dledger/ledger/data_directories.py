@@ -9,7 +9,8 @@ from triomq.dledger.ledger import entry_format
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
-from triomq.store.disk.layout import Layout, paths_in, start_offset
+from triomq.store.disk.layout import Layout, is_offset_name, paths_in
+from triomq.store.disk.listing import our_files
 
 
 def member_directory(root: str, self_id: str) -> str:
@@ -49,8 +50,7 @@ def _is_data(path: str, store: StoreSettings, data: list[str], files: Files) -> 
     if path in data or path in Layout(store).commit_logs:
         return path in data
     return any(
-        start_offset(name) is not None and _begins_with_entry(f"{path}/{name}", files)
-        for name in files.list_directory(path)
+        _begins_with_entry(f"{path}/{name}", files) for name in our_files(files, path, is_offset_name, tells=False)
     )
 
 

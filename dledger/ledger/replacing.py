@@ -11,10 +11,12 @@ from __future__ import annotations
 from triomq.dledger.ledger import entry_format
 from triomq.dledger.wire.bodies import Entry
 from triomq.store.disk.files import Files
-from triomq.store.disk.layout import file_name, start_offset
+from triomq.store.disk.layout import file_name, is_offset_name
+from triomq.store.disk.listing import our_files
 from triomq.store.disk.log_directories import LogDirectories
 
 _RESET = "reset-"
+_BEGUN = ".tmp"
 
 
 def prepare(files: Files, directory: str, data: LogDirectories, file_size_bytes: int, entry: Entry) -> None:
@@ -23,13 +25,13 @@ def prepare(files: Files, directory: str, data: LogDirectories, file_size_bytes:
     start = number * file_size_bytes
     home = _home(directory, data, data.for_file(number))
     path = f"{home}/{_RESET}{file_name(start)}"
-    fd = files.create(f"{path}.tmp", file_size_bytes)
+    fd = files.create(path + _BEGUN, file_size_bytes)
     try:
         files.pwrite(fd, entry_format.encode(entry), entry.pos - start)
         files.datasync(fd)
     finally:
         files.close(fd)
-    files.rename(f"{path}.tmp", path)
+    files.rename(path + _BEGUN, path)
     files.sync_directory(home)
 
 
@@ -37,13 +39,12 @@ def finish(files: Files, directory: str, data: LogDirectories) -> None:
     """Complete a replacement that has its name, and remove one that has not. Raises OSError."""
     for home, name in waiting(files, directory, data):
         path = f"{home}/{name}"
-        if start_offset(name.removeprefix(_RESET)) is None:
+        if name.endswith(_BEGUN):
             files.unlink(path)
             continue
         for part in (f"{directory}/index", *data.every):
-            for old in reversed(files.list_directory(part)):
-                if start_offset(old) is not None:
-                    files.unlink(f"{part}/{old}")
+            for old in reversed(our_files(files, part, is_offset_name, tells=False)):
+                files.unlink(f"{part}/{old}")
         sync_directories(files, directory, data)
         files.rename(path, f"{_target(directory, data, home)}/{name.removeprefix(_RESET)}")
         sync_directories(files, directory, data)
@@ -54,9 +55,12 @@ def waiting(files: Files, directory: str, data: LogDirectories) -> list[tuple[st
     return [
         (home, name)
         for home in dict.fromkeys((directory, *data.every))
-        for name in files.list_directory(home)
-        if name.startswith(_RESET)
+        for name in our_files(files, home, _is_reset, tells=False)
     ]
+
+
+def _is_reset(name: str) -> bool:
+    return name.startswith(_RESET) and is_offset_name(name.removeprefix(_RESET).removesuffix(_BEGUN))
 
 
 def _home(directory: str, data: LogDirectories, target: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from triomq.store.disk import layout
+from triomq.store.disk.listing import our_files
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.errors import StoreRefused
 
@@ -27,13 +28,12 @@ class FileSequence:
         self.files: list[MappedFile] = []
 
     def load(self, directory: str) -> list[MappedFile]:
-        """Add the files of a directory; names that are not offsets are skipped. Return the files that are shorter than
-        the file size; the caller decides about them. Raises StoreRefused for sizes and starts that do not fit."""
+        """Add the files of a directory whose names are offsets; others are left alone. Return the files that are
+        shorter than the file size; the caller decides about them. Raises StoreRefused for sizes and starts that do not
+        fit."""
         short: list[MappedFile] = []
-        for name in self._pool.files.list_directory(directory):
-            start = layout.start_offset(name)
-            if start is None:
-                continue
+        for name in our_files(self._pool.files, directory, layout.is_offset_name):
+            start = int(name)
             path = f"{directory}/{name}"
             size = self._pool.files.path_size(path)
             if size > self.file_size_bytes or start % self.file_size_bytes:

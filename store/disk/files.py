@@ -252,6 +252,15 @@ class Files:
         except FileNotFoundError:
             return []
 
+    def list_kinds(self, path: str) -> list[tuple[str, bool | None]]:
+        """Return the names in a directory, sorted, and of each whether it is a directory; None for what is neither that
+        nor a regular file, nor a link to one. A missing directory is empty."""
+        try:
+            with os.scandir(path) as found:
+                return sorted((each.name, _is_directory(each)) for each in found)
+        except FileNotFoundError:
+            return []
+
     def make_directories(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
@@ -274,11 +283,11 @@ class Files:
         os.unlink(path)
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory if it exists and is empty."""
+        """Remove a directory if it exists and is empty. A link to one stays, and so does one that is mounted."""
         try:
             os.rmdir(path)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT, errno.EEXIST):
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EBUSY):
                 raise
 
     def read_file(self, path: str) -> bytes:
@@ -331,6 +340,22 @@ class Files:
 
     def physical_memory_bytes(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def no_access(error: PermissionError) -> str:
+    """Return a sentence about a file or directory that the system does not let this process use, and the cure."""
+    return (
+        f"{error.filename or 'the store'}: {error.strerror or error}: this process runs as user {os.geteuid()}; give "
+        "that user the files of the store (chown -R), or start it as the user that owns them"
+    )
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool | None:
+    """Return the kind of a directory's entry as `list_kinds` does; of most the system tells it with the name."""
+    try:
+        return entry.is_dir() or (False if entry.is_file() else None)
+    except OSError:  # a link that may not be followed, or leads in a circle
+        return None
 
 
 def _path_of(fd: int) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from triomq.store.disk.files import Files
+from triomq.store.disk.files import Files, no_access
 from triomq.store.errors import StoreRefused
 
 log = structlog.get_logger("triomq.store.config")
@@ -44,6 +44,10 @@ class JsonFile(Generic[Table]):
                 data = self._files.read_file(path)
             except FileNotFoundError:
                 continue
+            except PermissionError as error:
+                raise StoreRefused(no_access(error)) from error
+            except IsADirectoryError:
+                raise StoreRefused(f"{path} is a directory, and a table has this name: move it away") from None
             if not data.strip():
                 continue
             try:

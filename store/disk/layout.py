@@ -19,6 +19,7 @@ from datetime import datetime
 from triomq.store.config import StoreSettings
 
 NAME_DIGITS = 20
+_INDEX_NAME_DIGITS = 17
 
 
 class Layout:
@@ -77,9 +78,9 @@ def file_name(start_offset: int) -> str:
     return f"{start_offset:0{NAME_DIGITS}d}"
 
 
-def start_offset(name: str) -> int | None:
-    """Return the start offset of a log or queue file with this name, or None if it is not such a name."""
-    return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
+def is_offset_name(name: str) -> bool:
+    """Return whether this is the name of a log or queue file: the offset at which it starts."""
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def index_name(now_ms: int) -> str:
@@ -88,4 +89,12 @@ def index_name(now_ms: int) -> str:
 
 
 def is_index_name(name: str) -> bool:
-    return len(name) == 17 and name.isascii() and name.isdigit()
+    """Return whether this is the name of an index file: digits that are a time."""
+    if len(name) != _INDEX_NAME_DIGITS or not name.isascii() or not name.isdigit():
+        return False
+    try:
+        month, day, hour, minute, second = [int(name[at : at + 2]) for at in range(4, 14, 2)]
+        datetime(int(name[:4]), month, day, hour, minute, second)
+    except ValueError:
+        return False
+    return True

@@ -6,28 +6,32 @@
 
 from __future__ import annotations
 
-from triomq.store.disk.files import Files
-from triomq.store.disk.layout import start_offset
+import re
+from typing import Final
 
-_PREFIX = "dledger-"
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import is_offset_name
+from triomq.store.disk.listing import our_directories, our_files
+
+_LEDGER: Final = re.compile(r"dledger-(n[0-9]+)")
+
+
+def members_in(files: Files, root: str) -> list[str]:
+    """Return the ids of the members that have a directory in a store directory. A copy, with another name, is none.
+    Raises StoreRefused, OSError."""
+    names = our_directories(files, root, lambda name: _LEDGER.fullmatch(name) is not None, tells=False)
+    return [name.removeprefix("dledger-") for name in names]
 
 
 def ledgers_in(files: Files, root: str) -> list[str]:
-    """Return the ids of the members whose ledgers a store directory has. Raises OSError."""
+    """Return the ids of the members whose ledgers a store directory has. Raises StoreRefused, OSError."""
     return [
-        name.removeprefix(_PREFIX)
-        for name in _names_in(files, root)
-        if name.startswith(_PREFIX) and any(has_files(files, f"{root}/{name}/{part}") for part in ("data", "index"))
+        member
+        for member in members_in(files, root)
+        if any(has_files(files, f"{root}/dledger-{member}/{part}") for part in ("data", "index"))
     ]
 
 
 def has_files(files: Files, directory: str) -> bool:
-    """Return whether a directory has files of the log or the index of a ledger. Raises OSError."""
-    return any(start_offset(name) is not None for name in _names_in(files, directory))
-
-
-def _names_in(files: Files, path: str) -> list[str]:
-    try:
-        return files.list_directory(path)
-    except NotADirectoryError:
-        return []
+    """Return whether a directory has files of the log or the index of a ledger. Raises StoreRefused, OSError."""
+    return bool(our_files(files, directory, is_offset_name, tells=False))

@@ -9,16 +9,21 @@ log that a slave truncates. The newest files of each kind are kept, the last one
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import structlog
 
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.listing import our_files
+from triomq.store.errors import StoreRefused
 
 log = structlog.get_logger("triomq.store.salvage")
 
 _PART: Final = ".part"
+_NAME: Final = re.compile(r"[0-9]+(-[0-9]+)?")
+_PART_NAME: Final = re.compile(r"[0-9]+(-[0-9]+)?\.(bin|tail)\.part")
 
 
 class Salvage:
@@ -39,9 +44,8 @@ class Salvage:
         """Create a file of `size_bytes`, all a hole, and return its descriptor, which `keep` or `give_up` closes.
         Raises OSError."""
         self._files.make_lasting_directories(self._directory)
-        for left in self._files.list_directory(self._directory):
-            if left.endswith(_PART):
-                self._files.unlink(f"{self._directory}/{left}")
+        for left in our_files(self._files, self._directory, _is_part, tells=False):
+            self._files.unlink(f"{self._directory}/{left}")
         return self._files.create(self.path(name) + _PART, size_bytes)
 
     def keep(self, name: str, fd: int) -> str:
@@ -63,11 +67,14 @@ class Salvage:
         self._files.close(fd)
         self._files.unlink(self.path(name) + _PART)
 
+    def _is_saved(self, name: str) -> bool:
+        return name.endswith(self._suffix) and _NAME.fullmatch(name.removesuffix(self._suffix)) is not None
+
     def _forget_oldest(self, newest: str) -> None:
         """Delete the oldest files beyond the bounds. A file that cannot be deleted stays until the next call."""
         try:
-            names = self._files.list_directory(self._directory)
-            paths = [f"{self._directory}/{name}" for name in names if name.endswith(self._suffix)]
+            names = our_files(self._files, self._directory, self._is_saved, tells=False)
+            paths = [f"{self._directory}/{name}" for name in names]
             saved = [(path == newest, self._files.modified_ms(path), path) for path in paths]
             saved.sort(reverse=True)
             kept_bytes = 0
@@ -83,5 +90,9 @@ class Salvage:
                         max_files=self._max_files,
                         max_bytes=self._max_bytes,
                     )
-        except OSError as error:
+        except (OSError, StoreRefused) as error:
             log.error("old saved parts of the log not deleted", error=str(error))
+
+
+def _is_part(name: str) -> bool:
+    return _PART_NAME.fullmatch(name) is not None

@@ -16,6 +16,7 @@ from triomq.protocol.outage import Outage
 from triomq.store.disk import layout
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.listing import our_files
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.queues.index_file import IndexFile, IndexKeys, file_size_bytes, key_hash, keys_of
 
@@ -67,12 +68,9 @@ class Index:
             log.info("index written again")
 
     def load(self) -> None:
-        """Read the headers. Files with a wrong name are skipped, and files of a wrong size removed: recovery rebuilds
-        the index from the log."""
+        """Read the headers. Files of a wrong size are removed: recovery rebuilds the index from the log."""
         wanted = file_size_bytes(self._slot_count, self._entry_limit)
-        for name in self._files.list_directory(self._paths.index):
-            if not layout.is_index_name(name):
-                continue
+        for name in our_files(self._files, self._paths.index, layout.is_index_name):
             path = f"{self._paths.index}/{name}"
             size = self._files.path_size(path)
             if size != wanted:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.listing import is_queue_directory, is_topic_directory, our_directories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreClosed
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
@@ -24,6 +25,14 @@ def check_queue_name(topic: str, queue_id: int) -> None:
     """Raise ValueError for a name that must not become a path."""
     if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
         raise ValueError(f"topic {topic!r} with queue {queue_id} cannot name a directory")
+
+
+def queues_in(files: Files, directory: str, *, tells: bool = True) -> Iterator[tuple[str, list[int]]]:
+    """Yield the topics that have a directory in `directory`, each with the ids of its queues that have one. `tells` as
+    in `our_files`. Raises StoreRefused."""
+    for topic in our_directories(files, directory, is_topic_directory, tells=tells):
+        names = our_directories(files, f"{directory}/{topic}", is_queue_directory, tells=tells)
+        yield topic, [int(name) for name in names]
 
 
 class QueueTable:
@@ -66,17 +75,16 @@ class QueueTable:
         uncorrected: list[ConsumeQueue] = []
         before_ns = note.before_ns if note is not None else 0
         has_same_begin = note is not None and note.log_begin == log_min_offset
-        for topic in self._files.list_directory(self._paths.queues):
+        for topic, queue_ids in queues_in(self._files, self._paths.queues):
             rows = note.of_topic(topic) if note is not None else {}
-            for name in self._files.list_directory(f"{self._paths.queues}/{topic}"):
-                if name.isascii() and name.isdigit():
-                    queue = self._make(topic, int(name))
-                    row = rows.get(queue.queue_id)
-                    is_corrected = has_same_begin
-                    if row is None or not queue.load_noted(row, before_ns):
-                        is_corrected = queue.load(last_files, log_min_offset)
-                    if not is_corrected:
-                        uncorrected.append(queue)
+            for queue_id in queue_ids:
+                queue = self._make(topic, queue_id)
+                row = rows.get(queue_id)
+                is_corrected = has_same_begin
+                if row is None or not queue.load_noted(row, before_ns):
+                    is_corrected = queue.load(last_files, log_min_offset)
+                if not is_corrected:
+                    uncorrected.append(queue)
         return uncorrected
 
     def rows(self) -> Iterator[tuple[str, list[Row]]]:

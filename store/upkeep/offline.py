@@ -17,6 +17,7 @@ from triomq.store.disk import layout
 from triomq.store.disk.file_sequence import FileSequence
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
+from triomq.store.disk.listing import IsOurs, our_files
 from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
@@ -26,6 +27,7 @@ from triomq.store.log.scanned_record import ScannedRecord
 from triomq.store.log.store_log import StoreLog
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
+from triomq.store.queues.queue_table import queues_in
 from triomq.store.upkeep.progress import Progress, StartProgress, unseen
 from triomq.store.upkeep.queue_floors import note_ends
 
@@ -189,12 +191,12 @@ def _load_queues(settings: StoreSettings, offline: OfflineLog) -> dict[tuple[str
     files = ReadOnlyFiles()
     size = (settings.mapped_file_size_consume_queue_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
     checks: dict[tuple[str, int], _QueueCheck] = {}
-    for topic in files.list_directory(offline.paths.queues):
-        for name in files.list_directory(f"{offline.paths.queues}/{topic}"):
-            if name.isascii() and name.isdigit():
-                queue = ConsumeQueue(offline.pool, offline.paths.queue(topic, int(name)), size, topic, int(name))
-                queue.peek()
-                checks[topic, int(name)] = _QueueCheck(queue)
+    for topic, queue_ids in queues_in(files, offline.paths.queues):
+        for queue_id in queue_ids:
+            queue = ConsumeQueue(offline.pool, offline.paths.queue(topic, queue_id), size, topic, queue_id)
+            queue.peek()
+            if queue.sequence.files:  # else a foreign file keeps the directory of a queue that was deleted
+                checks[topic, queue_id] = _QueueCheck(queue)
     return checks
 
 
@@ -269,10 +271,8 @@ def _verify_index(settings: StoreSettings, offline: OfflineLog, findings: Findin
     files = ReadOnlyFiles()
     wanted = file_size_bytes(settings.max_hash_slot_num, settings.max_index_num)
     end = -1
-    for name in files.list_directory(offline.paths.index):
+    for name in our_files(files, offline.paths.index, layout.is_index_name):
         path = f"{offline.paths.index}/{name}"
-        if not layout.is_index_name(name):
-            continue
         if files.path_size(path) != wanted:
             findings.problems.append(f"{path} has {files.path_size(path)} bytes instead of {wanted}")
             continue
@@ -325,33 +325,53 @@ def queue_ends(settings: StoreSettings) -> dict[tuple[str, int], int]:
     pool = OpenFiles(files, _OPEN_FILES)
     size = (settings.mapped_file_size_consume_queue_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
     ends: dict[tuple[str, int], int] = {}
-    for topic in files.list_directory(paths.queues):
-        for name in files.list_directory(f"{paths.queues}/{topic}"):
-            if name.isascii() and name.isdigit():
-                queue = ConsumeQueue(pool, paths.queue(topic, int(name)), size, topic, int(name))
-                queue.peek()
-                if queue.end:
-                    ends[topic, int(name)] = queue.end
+    for topic, queue_ids in queues_in(files, paths.queues, tells=False):
+        for queue_id in queue_ids:
+            queue = ConsumeQueue(pool, paths.queue(topic, queue_id), size, topic, queue_id)
+            queue.peek()
+            if queue.end:
+                ends[topic, queue_id] = queue.end
     pool.close_all()
     return ends
 
 
 def clear_derived(settings: StoreSettings) -> list[str]:
-    """Move consume queues, ext files and index aside and mark the store as not cleanly closed; the next `load` rebuilds
-    them from the whole log. The ends of the queues are noted before: the log does not tell those of queues whose
-    messages have expired. Return the paths of the old ones. Raises OSError, StoreRefused."""
+    """Move the files of consume queues, ext and index aside and mark the store as not cleanly closed; the next `load`
+    rebuilds them from the whole log. What is not the store's stays where it is. The ends of the queues are
+    noted before: the log does not tell those of queues whose messages have expired. Return the paths of the old ones.
+    Raises OSError, StoreRefused."""
     paths = Layout(settings)
-    note_ends(Files(), paths, queue_ends(settings))
+    files = Files()
+    note_ends(files, paths, queue_ends(settings))
+    # First: a start must not trust what is left if this is killed halfway.
+    Path(paths.abort).touch()
+    Path(paths.checkpoint).unlink(missing_ok=True)
     moved: list[str] = []
     for path in (paths.queues, paths.queues_ext, paths.index):
         if Path(path).exists():
-            target = Path(f"{path}.before-rebuild")
+            target = f"{path}.before-rebuild"
             number = 1
-            while target.exists():
+            while Path(target).exists():
                 number += 1
-                target = Path(f"{path}.before-rebuild-{number}")
-            Path(path).rename(target)
-            moved.append(str(target))
-    Path(paths.checkpoint).unlink(missing_ok=True)
-    Path(paths.abort).touch()
+                target = f"{path}.before-rebuild-{number}"
+            Path(target).mkdir()
+            if path == paths.index:
+                _move_files(files, path, target, layout.is_index_name)
+            else:
+                _move_queues(files, path, target)
+            moved.append(target)
     return moved
+
+
+def _move_queues(files: Files, source: str, target: str) -> None:
+    for topic, queue_ids in queues_in(files, source, tells=False):
+        for queue_id in queue_ids:
+            Path(f"{target}/{topic}/{queue_id}").mkdir(parents=True)
+            _move_files(files, f"{source}/{topic}/{queue_id}", f"{target}/{topic}/{queue_id}", layout.is_offset_name)
+        files.remove_directory(f"{source}/{topic}")
+
+
+def _move_files(files: Files, source: str, target: str, is_ours: IsOurs) -> None:
+    for name in our_files(files, source, is_ours, tells=False):
+        files.rename(f"{source}/{name}", f"{target}/{name}")
+    files.remove_directory(source)

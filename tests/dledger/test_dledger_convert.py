@@ -148,6 +148,25 @@ class Heard(Silence):
             self.shown.append((state.done_bytes, state.left_bytes))
 
 
+async def test_only_tables_are_converted_and_what_is_not_the_stores_is_left_alone(tmp_path: Path) -> None:
+    plain, ledger, back = tmp_path / "plain", tmp_path / "ledger", tmp_path / "back"
+    await filled(plain)
+    for name in ("config/topics.json~", "config/.topics.json.swp", "consumequeue/notes", "commitlog/x.bak"):
+        (plain / name).write_text("not yours")
+    for name in ("config/lost+found", "config/quotas.json", "consumequeue/lost+found", "commitlog/lost+found"):
+        (plain / name).mkdir()
+    before = files_of(plain)
+    for target in (ledger, back):
+        (target / "lost+found").mkdir(parents=True)
+    report = await convert(to_ledger, plain, ledger)
+    assert (report.records, report.queues, report.left_out) == (120, 2, [])
+    (ledger / "dledger-n0/data/x.bak").write_text("not yours")
+    report = await convert(to_plain, ledger, back)
+    assert (report.records, report.queues, report.left_out) == (120, 2, [])
+    assert sorted(path.name for path in (back / "config").iterdir()) == ["consumerOffset.json", "topics.json"]
+    assert files_of(plain) == before
+
+
 async def grown(root: Path, count: int) -> MemberStore:
     """Make the store of a member that was a plain broker before, still open: `filled`, and as a leader `count` messages
     more in its two queues."""

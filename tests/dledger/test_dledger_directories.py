@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from store_lab import MemberStore, open_member
 from store_support import WallClock, abandon, message, open_store, small_settings
+from structlog.testing import capture_logs
 
 from triomq.dledger.convert.conversion import to_plain
 from triomq.dledger.convert.moving import set_offset
@@ -190,6 +191,29 @@ async def test_a_replacement_that_waits_is_completed_when_directories_were_added
     member = await open_member(root, **both)
     assert (member.ledger.begin_index, member.ledger.end_index) == (1, 1)
     assert [path.name for path in (directory / "data").iterdir()] == [f"{FILE_BYTES:020}"]
+
+
+async def test_what_is_not_the_ledgers_is_left_alone_by_a_start_and_a_replacement(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    await stopped(await filled(root, 3))
+    directory = root / "dledger-n0"
+    kept = [directory / "reset-notes.txt", *(directory / part / "lost+found/1" for part in ("data", "index"))]
+    kept += [directory / part / f"{FILE_BYTES * 9:020}/1" for part in ("data", "index")]
+    kept += [directory / part / f"{0:020}.bak" for part in ("data", "index")]
+    for path in kept:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("not yours")
+    with capture_logs() as logs:
+        member = await open_member(root)
+    assert (member.ledger.begin_index, member.ledger.end_index) == (0, 2)
+    lines = [line["directory"] for line in logs if line["event"] == "not of the store, left alone"]
+    assert sorted(lines) == [f"{directory}/data", f"{directory}/index"]
+    await stopped(member)
+    (directory / "data" / f"{FILE_BYTES:020}").rename(directory / f"reset-{FILE_BYTES:020}")
+    member = await open_member(root)
+    assert (member.ledger.begin_index, member.ledger.end_index) == (1, 1)
+    await stopped(member)
+    assert [path.read_text() for path in kept] == ["not yours"] * len(kept)
 
 
 async def test_read_only_directories_belong_to_the_log_whose_files_they_have(tmp_path: Path) -> None:
