@@ -158,8 +158,10 @@ class Appending:
         topic = message.topic
         queue = self._queues.get(topic, 0)
         size = record.FIXED_BYTES + len(queue.topic_bytes) + len(message.body) + len(message.properties)
-        if len(message.properties) > MAX_PROPERTIES_BYTES or size > self._log.longest_record_bytes:
+        if len(message.properties) > MAX_PROPERTIES_BYTES:
             return _too_long(topic.encode(), message.properties)
+        if size > self._log.longest_record_bytes:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit into a log file")
         try:
             return self._encode(message, queue, size)
         except BaseException as error:  # the tail may hold half of a record

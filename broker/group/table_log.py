@@ -40,6 +40,7 @@ from triomq.broker.tables.table_file import TableFile
 from triomq.protocol.errors import ProtocolError
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
+from triomq.store.results import PutStatus
 
 log = structlog.get_logger("triomq.broker.group")
 
@@ -252,8 +253,8 @@ class TableLog:
         """Return a record with the next entries as they are now, and their names."""
         record = TableRecord(kind)
         written: list[Entry] = []
-        size = 0
-        while size < PART_BYTES and (entry := next(names, None)) is not None:
+        size, most = 0, min(PART_BYTES, self._store.contents.log.longest_record_bytes // 4)
+        while size < most and (entry := next(names, None)) is not None:
             table, name = entry
             text = self._tables[table].logged_entry(name)
             record.tables.setdefault(table, {})[name] = msgspec.Raw(text if text is not None else _GONE)
@@ -263,7 +264,12 @@ class TableLog:
 
     def _append(self, record: TableRecord, entries: Sequence[Entry]) -> bool:
         """Append a record. Return False if the store refuses it. What a failed write takes back is written again."""
-        result = self._store.append_tables(msgspec.json.encode(record))
+        body = msgspec.json.encode(record)
+        result = self._store.append_tables(body)
+        if result is not None and result.status is PutStatus.MESSAGE_ILLEGAL:
+            # One entry alone: the pieces fit. To try it again would keep all others from the log.
+            log.error("entry of a table too long for the log", entries=entries[:1], bytes=len(body))
+            return True
         if result is None or not result.is_ok:
             return False
         self._last_offset = result.last_offset

@@ -381,3 +381,16 @@ async def test_a_lock_that_no_quorum_has_is_not_granted(tmp_path: Path, autojump
     request = new_request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
     with pytest.raises(NotReplicated, match="no quorum"):
         await processor.lock(cast(Any, FakeConnection()), request)
+
+
+async def test_an_entry_that_no_record_can_hold_keeps_no_other_from_the_log(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    for queue_id in range(1000):
+        leader.offsets.commit("Long", "T", queue_id, 10_000_000)
+    leader.offsets.commit("G", "T", 0, 5)
+    leader.log.write()
+    leader.commit()
+    await follower.take_from(leader)
+    assert follower.offsets.query("G", "T", 0) == 5
+    assert follower.offsets.query("Long", "T", 0) == -1, "4 KiB are all that a file of this log holds"
+    assert leader.log.is_settled
