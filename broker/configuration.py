@@ -113,6 +113,12 @@ class Configuration:
                 "one RocketMQ itself delivers none. Set it to false; a SLAVE keeps copies",
             )
 
+    def check_start_with(self, records: tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]) -> None:
+        """Check the rules between records as a start with these would. This configuration stays as it is. Raises
+        SettingError."""
+        broker, server, client, store = records
+        dataclasses.replace(self, broker=broker, server=server, client=client, store=store, group=None).check()
+
     def _join_group(self) -> None:
         """With enableDLegerCommitLog a broker begins as a slave of its group, whatever brokerId and brokerRole say."""
         if not self.store.enable_dleger_commit_log:

@@ -21,7 +21,6 @@ import trio
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
-from triomq.broker.settings.quotas import default_allowances
 from triomq.broker.start_warnings import delete_when_problem
 from triomq.daemon.atomic_file import write_atomically
 from triomq.daemon.configuration import check_namesrv_addresses, read_file, write_text
@@ -187,7 +186,8 @@ class ConfigurationUpdate:
         listed = _texts(records)
         keys = frozenset(key for key, text in listed.items() if present[key] != text)
         _check(keys, listed, refused)
-        default_allowances(broker, "update")
+        if keys:
+            self._configuration.check_start_with(records)
         return records, keys
 
     def _install(self, records: Records, keys: frozenset[str], source: str) -> None:
