@@ -173,8 +173,9 @@ class TableLog:
 
     def write(self) -> None:
         """Write what has changed so far, as far as the store takes it."""
-        while self._dirty and self.leads:
-            record, entries = self._piece(CHANGE, iter(list(self._dirty)))
+        names = iter(list(self._dirty)) if self.leads else iter(())
+        while (piece := self._piece(CHANGE, names))[1]:
+            record, entries = piece
             if not self._append(record, entries):
                 return
             for entry in entries:
@@ -238,9 +239,10 @@ class TableLog:
                 record, written = self._piece(PART, entries)
                 if not written:
                     break
+                before = self._last_offset
                 if not self._append(record, written):
                     return
-                parts += 1
+                parts += self._last_offset != before
                 try:
                     await self.settled()  # so that other requests have their turn, and few bytes wait for the quorum
                 except NotReplicated as error:

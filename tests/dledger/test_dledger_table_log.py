@@ -383,7 +383,9 @@ async def test_a_lock_that_no_quorum_has_is_not_granted(tmp_path: Path, autojump
         await processor.lock(cast(Any, FakeConnection()), request)
 
 
-async def test_an_entry_that_no_record_can_hold_keeps_no_other_from_the_log(tmp_path: Path) -> None:
+async def test_an_entry_that_no_record_can_hold_keeps_no_other_from_the_log(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     leader, follower = await open_two(tmp_path)
     for queue_id in range(1000):
         leader.offsets.commit("Long", "T", queue_id, 10_000_000)
@@ -394,3 +396,6 @@ async def test_an_entry_that_no_record_can_hold_keeps_no_other_from_the_log(tmp_
     assert follower.offsets.query("G", "T", 0) == 5
     assert follower.offsets.query("Long", "T", 0) == -1, "4 KiB are all that a file of this log holds"
     assert leader.log.is_settled
+    await write_whole(leader)
+    await follower.take_from(leader)
+    assert follower.log.is_whole
