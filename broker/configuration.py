@@ -16,10 +16,10 @@ from triomq.broker.config import BrokerSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.settings.quotas import default_allowances
 from triomq.daemon.configuration import ConfigurationLayers
-from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.settings import SettingError, bind
 from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsSettings
 from triomq.store.config import BrokerRole, StoreSettings
 

@@ -35,13 +35,13 @@ from triomq.dledger.member.alone import Options, serve
 from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.dledger.member.hosts import PeerAddresses
 from triomq.dledger.member.peers import PeersRefused, items_in, parse_peers
-from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import DEFAULT, FAST
 from triomq.protocol import java_properties
 from triomq.protocol.settings import SettingError, bind
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.link_tls import LinkTls
+from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsError, TlsSettings, client_context
 from triomq.store.config import StoreSettings
 from triomq.store.disk.listing import reason

@@ -12,10 +12,10 @@ from triomq.broker.acl.spelling import ACCOUNT_KEYS
 from triomq.broker.config import BrokerSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.daemon.logs import BROKER_LOG_FILES
-from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.settings import bind, declarations
 from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsSettings, client_context
 from triomq.store.config import StoreSettings
 

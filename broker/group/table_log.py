@@ -270,7 +270,7 @@ class TableLog:
         result = self._store.append_tables(body)
         if result is not None and result.status is PutStatus.MESSAGE_ILLEGAL:
             # One entry alone: the pieces fit. To try it again would keep all others from the log.
-            log.error("entry of a table too long for the log", entries=entries[:1], bytes=len(body))
+            log.error("entry of a table not written to the log: it is too long", entries=entries[:1], bytes=len(body))
             return True
         if result is None or not result.is_ok:
             return False

@@ -19,10 +19,10 @@ from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.daemon import configuration as daemon_configuration
-from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings, namesrv_defaults
 from triomq.protocol.settings import Declaration, SettingError, declarations, to_text
 from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsSettings
 from triomq.store.config import StoreSettings
 

@@ -89,6 +89,7 @@ class QueueFloors:
     def __init__(self, contents: Contents, is_live: Callable[[str], bool]) -> None:
         self._contents = contents
         self._is_live = is_live
+        self._has_raised = False
 
     def steps(self) -> Iterator[None]:
         """Raise the queues, in steps, and bring that to disk. Raises OSError."""
@@ -97,7 +98,6 @@ class QueueFloors:
         for (topic, queue_id), end in noted_ends(files, paths).items():
             _raise(ends, topic, queue_id, end)
         yield
-        self._contents.checkpoint.forget_offsets()  # it counts other ends
         raised: list[ConsumeQueue] = []
         for number, ((topic, queue_id), end) in enumerate(ends.items(), 1):
             if self._raise_queue(topic, queue_id, end):
@@ -125,6 +125,9 @@ class QueueFloors:
         has_messages = queue is not None and queue.max_physical_end > max(0, self._contents.log.min_offset)
         if end <= before or has_messages or not self._is_live(topic):
             return False
+        if not self._has_raised:
+            self._contents.checkpoint.forget_offsets()  # it counts other ends
+            self._has_raised = True
         queue = queues.get(topic, queue_id)
         if queue.sequence.files:
             queue.begin_anew()  # a gap of millions of fillers would join its messages, which are gone, to its end

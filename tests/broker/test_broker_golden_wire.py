@@ -326,6 +326,8 @@ OF_OUR_OWN: Table = {
 }
 ADMINISTRATION: Table = {
     **OF_OUR_OWN,
+    ("* GET_BROKER_CONSUME_STATS", "body.*.pullOffset"): "RocketMQ 5 has it",
+    ("* GET_CONSUME_STATS", "body.*.pullOffset"): "RocketMQ 5 has it",
     **{("* GET_BROKER_CONFIG", f"body.{key}"): "unset here" for key in UNSET},
     ("* GET_BROKER_CONFIG", "fields.version"): "there also updates counted that changed nothing",
     ("updateBrokerConfig_bad_value UPDATE_BROKER_CONFIG", "*"): "a bad value is refused; there it was ignored",

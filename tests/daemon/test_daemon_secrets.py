@@ -12,10 +12,10 @@ from triomq.daemon.configuration import load_configuration
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import StartError
 from triomq.daemon.secret_names import SECRET_KEYS, is_secret, variable_of
-from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.settings import declarations
 from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsSettings
 from triomq.store.config import StoreSettings
 

@@ -62,6 +62,7 @@ class Members:
             "--self",
             member,
         ]
+        command += ["--allow", "*"] if self._inside else []  # the clients have a host of their own
         command += ["--peers", self.peers, "--store", str(self.directory), "--flush", self._flush]
         command += ["--file-bytes", str(FILE_BYTES), *(["--fast-election"] if self.is_fast else [])]
         with (self.directory / f"{member}.log").open("a") as errors:

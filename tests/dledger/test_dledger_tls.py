@@ -21,12 +21,12 @@ from triomq.daemon.errors import ExitCode
 from triomq.dledger.__main__ import main
 from triomq.dledger.member.alone import Options, serve
 from triomq.dledger.member.client import GroupClient, GroupFailed
-from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.dledger.rules.core import Setup
 from triomq.dledger.rules.timing import FAST
 from triomq.protocol.settings import SettingError, bind
 from triomq.remoting.client import open_client
 from triomq.remoting.link_tls import LinkTls
+from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsSettings
 
 GROUP = "secured"
