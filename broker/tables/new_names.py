@@ -9,7 +9,7 @@ arrival.
     when_kept  call a function when a name is safe, or with the reason why it is not
     kept       wait for names
 
-A round takes all names that were made until it begins, so all of them share one write and one registration. A table that
+A round takes all names that were made until it begins, so all share one write and one registration. A table that
 cannot be written refuses whatever depends on its new names; it is tried again until it can. A NameServer that does not
 respond holds a round up until ROUTE_SECONDS after its first name was made, not longer.
 
