@@ -72,5 +72,5 @@ def _ours(files: Files, directory: str, is_ours: IsOurs, tells: bool, *, is_dire
         others = [name for name, _ in found if name not in known]
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         names = ", ".join(others[:_MOST_NAMED]) + more
-        log.warning("not of the store, left alone", directory=directory, names=names)
+        log.warning("files not of the store left alone", directory=directory, names=names)
     return ours

@@ -206,7 +206,7 @@ async def test_what_is_not_the_ledgers_is_left_alone_by_a_start_and_a_replacemen
     with capture_logs() as logs:
         member = await open_member(root)
     assert (member.ledger.begin_index, member.ledger.end_index) == (0, 2)
-    lines = [line["directory"] for line in logs if line["event"] == "not of the store, left alone"]
+    lines = [line["directory"] for line in logs if line["event"] == "files not of the store left alone"]
     assert sorted(lines) == [f"{directory}/data", f"{directory}/index"]
     await stopped(member)
     (directory / "data" / f"{FILE_BYTES:020}").rename(directory / f"reset-{FILE_BYTES:020}")

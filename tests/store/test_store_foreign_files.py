@@ -23,7 +23,7 @@ from triomq.store.log.salvage import Salvage
 from triomq.store.message_store import MessageStore
 from triomq.store.upkeep.offline import verify
 
-LINE = "not of the store, left alone"
+LINE = "files not of the store left alone"
 DIGITS = f"{4096 * 1000:020d}"
 
 
