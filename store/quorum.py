@@ -14,7 +14,7 @@ committed yet (`catch_up`, `lead`), because these stay in front of what it appen
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
@@ -156,9 +156,9 @@ class Quorum:
 
     # -- dispatching --------------------------------------------------------------------------------------------------
 
-    async def table_changes(self, begin: int) -> AsyncIterator[bytes]:
+    def table_changes(self, begin: int) -> Iterator[bytes | None]:
         """Yield the bodies of the records with changes of tables from `begin` on, which is the start of a record or a
-        file, among those that are dispatched. Other tasks run meanwhile."""
+        file, among those that are dispatched; and None now and then, so that other tasks may run."""
         begin, end = max(begin, self._log.min_offset), self._log.committed_offset
         if not 0 <= begin < end:
             return
@@ -167,7 +167,7 @@ class Quorum:
             if is_table_record(fields.topic.decode("utf-8", "replace"), fields.sys_flag):
                 yield body_of(self._log, fields)
             if number % _STEP_RECORDS == 0:
-                await trio.lowlevel.checkpoint()
+                yield None
 
     async def run(self) -> None:
         """Dispatch what followers get, until cancelled."""

@@ -339,8 +339,11 @@ class TableLog:
         self._position = self._file.load(_decode) or self._position
         self.is_whole = self._position.whole
         self._is_loading = True
-        async for body in self._store.quorum.table_changes(self._position.physical_offset):
-            self.take(body)
+        for body in self._store.quorum.table_changes(self._position.physical_offset):
+            if body is None:
+                await trio.lowlevel.checkpoint()
+            else:
+                self.take(body)
         self._is_loading = False
         self.begun = None
 
