@@ -123,14 +123,14 @@ class MessageWriter:
         refused = None
         if names.DELAY in properties and not message.sys_flag & sys_flag.TRANSACTION_PREPARED:
             refused = self._delay(message, properties)
-        pending.result = refused if refused is not None else self._store.append(message)
+        pending.begin(refused if refused is not None else self._store.append(message))
         self._complete(pending, wait)
 
     def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
         """Do the same as `put` for a message without a DELAY property."""
         if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
             return
-        pending.result = self._store.append(message)
+        pending.begin(self._store.append(message))
         self._complete(pending, wait)
 
     def put_for_commit(self, message: MessageToStore) -> PutResult:
@@ -159,7 +159,7 @@ class MessageWriter:
             return
         message.deliver_after_ms = self._levels.delay_ms(level)
         refused = self._redirect(message, None, SCHEDULE_TOPIC, level - 1)
-        pending.result = refused if refused is not None else self._store.append(message)
+        pending.begin(refused if refused is not None else self._store.append(message))
         self._complete(pending, wait)
 
     def put_half(
@@ -170,24 +170,25 @@ class MessageWriter:
             return
         refused = self._redirect(message, properties, TRANS_HALF_TOPIC, 0)
         message.sys_flag = sys_flag.with_transaction_type(message.sys_flag, sys_flag.TRANSACTION_NOT)
-        pending.result = refused if refused is not None else self._store.append(message)
+        pending.begin(refused if refused is not None else self._store.append(message))
         self._complete(pending, wait)
 
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
         """Store the units of a batch consecutively; `message` holds what they share."""
         if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
             return
-        pending.result = self._store.append_batch(message, units)
+        pending.begin(self._store.append_batch(message, units))
         self._complete(pending, wait)
 
     def when_durable(self, wait: bool, pending: PendingPut) -> None:
         """Finish `pending` when everything that is appended by now is as durable as a put with `wait` requests."""
         if self._has_quorum and (reason := self._store.role_refusal) is not None:
             # A deposed leader: what a quorum gets from now on may be others' messages at the same places.
-            pending.result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+            pending.begin(PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason))
             self._complete(pending, wait)
             return
-        result = pending.result = PutResult(_PUT_OK, physical_offset=self._store.appended_offset)
+        result = PutResult(_PUT_OK, physical_offset=self._store.appended_offset)
+        pending.begin(result)
         if self._configuration.store is not self._settings:
             self._take_settings()
         if wait and self._waits_for_slave:
@@ -214,7 +215,7 @@ class MessageWriter:
             return pending
         reason = new_topics.refusal(topic)
         if reason:
-            pending.result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+            pending.begin(PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason))
             pending.is_finished = True
             pending.finish()
             return pending

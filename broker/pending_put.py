@@ -43,6 +43,10 @@ class PendingPut:
         self.late_status = _FLUSH_DISK_TIMEOUT
         self.replica_status: PutStatus | None = _PUT_OK
 
+    def begin(self, result: PutResult) -> None:
+        """Take what the store says of the put, before anything is waited for."""
+        self.result = result
+
     def finish(self) -> None:
         """Complete the put; subclasses send the response here."""
 
@@ -136,14 +140,9 @@ class DependentPut(PendingPut):
         self._put = put
         self._call_when_kept = call_when_kept
 
-    @property
-    def result(self) -> PutResult:
-        """That of the other put, whose owner looks at it."""
-        return self._put.result
-
-    @result.setter
-    def result(self, result: PutResult) -> None:
-        self._put.result = result
+    def begin(self, result: PutResult) -> None:
+        self.result = result
+        self._put.begin(result)  # the same object: the owner of the put looks at it
 
     def release_body(self) -> None:
         self._put.release_body()

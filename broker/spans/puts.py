@@ -77,11 +77,14 @@ class TracedPut(PendingPut):
             self._span.end(REPLICATE)
         super().set_replica_status(status)
 
+    def begin(self, result: PutResult) -> None:
+        self.result = result
+        self._put.begin(result)  # the same object: the owner of the put looks at it
+
     def release_body(self) -> None:
         self._put.release_body()
 
     def finish(self) -> None:
-        self._put.result = self.result
         self._put.is_finished = True
         self._span.finish(self.result)
         self._put.finish()
@@ -95,12 +98,12 @@ class TracingWriter(MessageWriter):
     def put(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, None, wait, pending)
         super().put(message, properties, wait, pending if traced is None else traced)
-        self._watch(traced, pending)
+        self._watch(traced)
 
     def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, None, wait, pending)
         super().put_plain(message, wait, pending if traced is None else traced)
-        self._watch(traced, pending)
+        self._watch(traced)
 
     def put_for_commit(self, message: MessageToStore) -> PutResult:
         pending = PendingPut()
@@ -113,19 +116,19 @@ class TracingWriter(MessageWriter):
     def put_delayed(self, message: MessageToStore, level: int, wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, None, wait, pending)
         super().put_delayed(message, level, wait, pending if traced is None else traced)
-        self._watch(traced, pending)
+        self._watch(traced)
 
     def put_half(
         self, message: MessageToStore, properties: dict[str, str] | None, wait: bool, pending: PendingPut
     ) -> None:
         traced = self._traced(message, None, wait, pending)
         super().put_half(message, properties, wait, pending if traced is None else traced)
-        self._watch(traced, pending)
+        self._watch(traced)
 
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, units, wait, pending)
         super().put_batch(message, units, wait, pending if traced is None else traced)
-        self._watch(traced, pending)
+        self._watch(traced)
 
     def _traced(
         self, message: MessageToStore, units: list[BatchUnit] | None, wait: bool, pending: PendingPut
@@ -142,10 +145,9 @@ class TracingWriter(MessageWriter):
             own_phase = REPLICATE
         return TracedPut(pending, span, own_phase)
 
-    def _watch(self, traced: TracedPut | None, pending: PendingPut) -> None:
+    def _watch(self, traced: TracedPut | None) -> None:
         """Let a traced put learn when the log has it, unless that is all it waits for."""
         if traced is None:
             return
-        pending.result = traced.result
         if not traced.is_finished and traced.own_phase != APPEND:
             self._accepted.call_beyond(traced.result.last_offset, traced.appended)
