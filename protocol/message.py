@@ -11,6 +11,8 @@ from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
 
 if TYPE_CHECKING:  # type checkers bring `typing_extensions` themselves
+    from datetime import timedelta
+
     from typing_extensions import TypeVar
 
     V = TypeVar("V", default=Any)
@@ -23,7 +25,11 @@ KEY_SEPARATOR = " "
 
 
 class Message:
-    """A message to send (RocketMQ: Message). `properties` holds tags, keys, delay level and all user properties."""
+    """A message to send (RocketMQ: Message). `properties` holds tags, keys, delay level and all user properties.
+
+    `delay_level`, from 1, has the broker deliver it later; `delay` says the same as a time, which must be that of one
+    of RocketMQ's default levels, 1 s to 2 h. Raises ValueError when it is not, TypeError for keys that are not text.
+    """
 
     __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
 
@@ -36,6 +42,8 @@ class Message:
         keys: str | Iterable[str] | None = None,
         flag: int = 0,
         properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -45,7 +53,9 @@ class Message:
         if tags:
             self.properties[names.TAGS] = tags
         if keys:
-            self.keys = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+            self.keys = keys if isinstance(keys, str) else _joined(keys)
+        if delay_level or delay is not None:
+            self.delay_level = _level(delay_level, delay)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are of one class and hold the same, what a serializer made of the body aside. Messages can be
@@ -123,6 +133,25 @@ class Message:
             self.properties.pop(name, None)
         else:
             self.properties[name] = value
+
+
+def _joined(keys: Iterable[str]) -> str:
+    """Return keys as they are stored."""
+    try:
+        return KEY_SEPARATOR.join(keys)
+    except TypeError:
+        raise TypeError(f"keys must be a str or several of them, not {keys!r}") from None
+
+
+def _level(delay_level: int, delay: timedelta | None) -> int:
+    """Return the delay level that one of the two says."""
+    if delay is None:
+        return delay_level
+    if delay_level:
+        raise ValueError("give delay_level or delay, not both")
+    from triomq.protocol.delay_levels import level_of  # most programs have no delays
+
+    return level_of(delay)
 
 
 class Settlement(TypingProtocol):

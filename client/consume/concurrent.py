@@ -24,7 +24,7 @@ import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.blocking_point import tell_when_blocked
-from triomq.client.consume.consuming import OK, ConsumeOwner, Consuming, Listener, Verdict
+from triomq.client.consume.consuming import FIRST_RETRY_LEVEL, OK, ConsumeOwner, Consuming, Listener, Verdict
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.failed_messages import DEFAULT_MAX_RECONSUME_TIMES
 from triomq.client.consume.offset_store import OffsetStore
@@ -202,12 +202,12 @@ class ConcurrentConsuming(Consuming):
             )
         else:
             for message in left:
-                reason = verdict.reason_of(message)
+                reason = verdict.reason_of(message, is_last=self.is_last_try(message))
                 ok = (verdict.ok and reason is None) or await self._failed.deliver_again(
                     message,
                     assigned.queue.broker_name,
                     verdict.delay_level if reason is None else -1,
-                    self._max_reconsume_times,
+                    self.retry_limit,
                     reason,
                 )
                 (done if ok else again).append(message)
@@ -318,6 +318,8 @@ class ConcurrentConsuming(Consuming):
         self.begin(delivery)
         assert delivery.began is not None
         delivery.span.end(*verdict.failure)
+        if verdict.is_mistake:
+            self._log_mistake(assigned.queue, [delivery.message], verdict)
         self._after(assigned.queue, 1, verdict, delivery.began, delivery.context)
         if verdict.ok:
             assigned.busy -= 1
@@ -357,13 +359,17 @@ class ConcurrentConsuming(Consuming):
                     log.warning(
                         "message sent back: consuming takes too long", queue=str(assigned.queue), id=message.msg_id
                     )
+                    reason = None
+                    if self.is_last_try(message):
+                        reason = f"consuming took longer than {self._rules.consume_timeout_seconds:g} s"
+                    level = FIRST_RETRY_LEVEL if reason is None else -1
                     if self._owner.is_broadcasting or await self._failed.deliver_again(
-                        message, assigned.queue.broker_name, 3, self._max_reconsume_times
+                        message, assigned.queue.broker_name, level, self.retry_limit, reason
                     ):
                         self._settled(assigned, assigned.window.remove([message]))
 
     @property
-    def _max_reconsume_times(self) -> int:
+    def retry_limit(self) -> int:
         times = self._rules.max_reconsume_times
         return DEFAULT_MAX_RECONSUME_TIMES if times < 0 else times
 

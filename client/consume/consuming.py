@@ -13,6 +13,7 @@ Both take messages out of the queue's window only when they are settled, and mov
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from typing import Any, Protocol
 
 import trio
@@ -30,11 +31,16 @@ from triomq.client.core.spans import ProcessSpan
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import without_library_frames
 from triomq.protocol import property_names as names
+from triomq.protocol import system_topics
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult
+from triomq.protocol.delay_levels import in_words
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
 log = get_logger("triomq.client.consume")
+
+FIRST_RETRY_LEVEL = 3
+"""The delay level of the first retry; each further one has the next (RocketMQ: SendMessageProcessor)."""
 
 Listener = Callable[[Sequence[MessageExt]], Awaitable[ConsumeStatus | None]]
 """The listener in its uniform shape: takes one or more messages of one queue, returns a status or raises."""
@@ -61,10 +67,18 @@ class ConsumeOwner(Protocol):
         """Count messages in the statistics."""
 
 
+def status_of(returned: object) -> ConsumeStatus:
+    """Return what a listener says by returning this: its ConsumeStatus (an enumeration of another library that has the
+    same names will do), RECONSUME_LATER for False. Anything else is a value that means nothing here: consumed."""
+    if isinstance(returned, Enum):
+        return ConsumeStatus.__members__.get(returned.name, ConsumeStatus.CONSUME_SUCCESS)
+    return ConsumeStatus.RECONSUME_LATER if returned is False else ConsumeStatus.CONSUME_SUCCESS
+
+
 class Verdict:
     """The outcome of one listener call. `wrong`: messages that the listener did not get, because of their bodies."""
 
-    __slots__ = ("delay_level", "error", "ok", "reason", "returned_none", "status", "wrong")
+    __slots__ = ("delay_level", "error", "is_false", "ok", "reason", "returned_none", "status", "wrong")
 
     def __init__(
         self, returned: object = None, error: Exception | None = None, wrong: Sequence[WrongMessage] = ()
@@ -74,11 +88,9 @@ class Verdict:
         self.wrong = wrong
         self.returned_none = error is None and returned is None
         self.delay_level = error.delay_level if isinstance(error, RetryLater) else 0
-        self.ok = error is None and returned in (None, True, ConsumeStatus.CONSUME_SUCCESS)
-        if isinstance(returned, ConsumeStatus):
-            self.status = returned
-        else:
-            self.status = ConsumeStatus.CONSUME_SUCCESS if self.ok else ConsumeStatus.RECONSUME_LATER
+        self.is_false = returned is False
+        self.status = status_of(returned) if error is None else ConsumeStatus.RECONSUME_LATER
+        self.ok = self.status is ConsumeStatus.CONSUME_SUCCESS
 
     @property
     def all_consumed(self) -> bool:
@@ -92,11 +104,27 @@ class Verdict:
             return type(self.error).__name__, str(self.error)
         if self.wrong:
             return WrongPayload.__name__, self.wrong[0][1]
-        return (None, "") if self.ok else (self.status.name, "")
+        return (None, "") if self.ok else (self.status.name, "the listener returned it")
 
-    def reason_of(self, message: MessageExt) -> str | None:
-        """Return why a message goes to the dead letter topic, None if it does not, or without a reason."""
-        return next((reason for wrong, reason in self.wrong if wrong is message), None if self.ok else self.reason)
+    @property
+    def is_mistake(self) -> bool:
+        """Whether the listener failed, and did not just ask for a later delivery."""
+        return self.is_false or (self.error is not None and not isinstance(self.error, RetryLater))
+
+    def reason_of(self, message: MessageExt, *, is_last: bool = False) -> str | None:
+        """Return why a message goes to the dead letter topic, None if it does not. `is_last`: it has had its last
+        try."""
+        for wrong, reason in self.wrong:
+            if wrong is message:
+                return reason
+        if self.ok:
+            return None
+        if self.reason is not None or self.delay_level < 0 or not is_last:
+            return self.reason
+        if self.is_false:
+            return "the listener returned False"
+        kind, text = self.failure
+        return f"{kind}: {text}" if text else kind
 
     def directly(self, *, ordered: bool, cost_ms: int) -> ConsumeMessageDirectlyResult:
         """Return the response to an administrator who had one message consumed."""
@@ -115,19 +143,6 @@ class Verdict:
 
 OK = Verdict()
 """The usual outcome: the listener returned None."""
-
-
-def log_raised(error: Exception, group: str, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
-    """Log what a listener raised, unless it only asks for a later delivery."""
-    if not isinstance(error, RetryLater):
-        log.warning(
-            "listener failed; messages are delivered again later",
-            group=group,
-            queue=str(queue),
-            first_message_id=messages[0].msg_id,
-            count=len(messages),
-            exc_info=without_library_frames(error),
-        )
 
 
 class Consuming:
@@ -159,8 +174,9 @@ class Consuming:
         """Return the task to run beside a queue's pull loop, if there is one."""
         return None
 
-    async def call(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> Verdict:
-        """Call the listener with the messages whose bodies are right; its exceptions become part of the outcome."""
+    async def call(self, queue: MessageQueue, messages: Sequence[MessageExt], *, is_single: bool = False) -> Verdict:
+        """Call the listener with the messages whose bodies are right; its exceptions become part of the outcome.
+        `is_single`: there is no other try, whatever the outcome."""
         context = self._before(queue, messages)
         began = self._clock()
         wrong: Sequence[WrongMessage] = ()
@@ -173,9 +189,10 @@ class Consuming:
                     returned = await self._listener(right) if right else None
                 verdict = OK if returned is None and not wrong else Verdict(returned, wrong=wrong)
             except Exception as error:
-                log_raised(error, self._owner.group, queue, messages)
                 verdict = Verdict(error=error, wrong=wrong)
             span.end(*verdict.failure)
+        if verdict.is_mistake:
+            self._log_mistake(queue, messages, verdict, is_single=is_single)
         self._after(queue, len(messages), verdict, began, context)
         return verdict
 
@@ -206,6 +223,47 @@ class Consuming:
             context.status = verdict.status.value
             context.cost_ms = cost_ms
             self._run_hooks("after_consume", context)
+
+    @property
+    def retry_limit(self) -> int | None:
+        """How often a message is delivered again before it goes to the dead letter topic; None: without a limit."""
+        raise NotImplementedError
+
+    def pause_before_retry(self, message: MessageExt, verdict: Verdict) -> str:
+        """Return how long it takes until the next try, in words."""
+        level = verdict.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+        return in_words(level)
+
+    def is_last_try(self, message: MessageExt) -> bool:
+        """Whether the message goes to the dead letter topic if this try fails."""
+        limit = self.retry_limit
+        return limit is not None and message.reconsume_times >= limit
+
+    def _log_mistake(
+        self, queue: MessageQueue, messages: Sequence[MessageExt], verdict: Verdict, *, is_single: bool = False
+    ) -> None:
+        """Log what a listener raised (or its False), which try it was, and what becomes of the messages."""
+        first = messages[0]
+        limit = self.retry_limit
+        attempt = f"{first.reconsume_times + 1}" if limit is None else f"{first.reconsume_times + 1} of {limit + 1}"
+        following = {"attempt": attempt}
+        if is_single:
+            following = {"attempt": "by hand"}
+        elif self._owner.is_broadcasting:
+            following = {"attempt": "the only one: broadcast messages are dropped"}
+        elif self.is_last_try(first):
+            following["next"] = f"none: to {system_topics.dlq_topic(self._owner.group)}"
+        else:
+            following["next"] = f"in {self.pause_before_retry(first, verdict)}"
+        log.warning(
+            "listener returned False" if verdict.is_false else "listener failed",
+            group=self._owner.group,
+            queue=str(queue),
+            first_message_id=first.msg_id,
+            count=len(messages),
+            **following,
+            exc_info=None if verdict.error is None else without_library_frames(verdict.error),
+        )
 
     def _run_hooks(self, name: str, context: ConsumeContext) -> None:
         for hook in self._hooks:

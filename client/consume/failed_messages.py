@@ -31,7 +31,7 @@ ANY_DELAY_LEVEL = (1 << 31) - 1
 
 
 class FailedMessages:
-    """Hands failed messages of one group back to the brokers."""
+    """Hands failed messages of one group back to the brokers; those that are given up, with the reason."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
@@ -77,7 +77,6 @@ class FailedMessages:
         """Store a message in the dead letter topic together with the reason, which no message that its broker takes
         back can carry. Return False when that did not work."""
         reason = printable(reason)
-        log.warning("message given up as a dead letter", group=self._group, id=message.msg_id, reason=reason)
         letter = retry_message(self._group, message, -1, max_times)
         letter.properties.pop(names.DELAY, None)
         letter.properties[DEAD_LETTER_REASON] = reason
@@ -87,6 +86,14 @@ class FailedMessages:
         except MQClientError as error:
             log.warning("reason not stored", group=self._group, id=message.msg_id, error=str(error))
             return False
+        log.warning(
+            "message given up",
+            group=self._group,
+            id=message.msg_id,
+            tries=message.reconsume_times + 1,
+            now_in=system_topics.dlq_topic(self._group),
+            reason=reason,
+        )
         return True
 
 

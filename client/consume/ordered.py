@@ -13,7 +13,7 @@ import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.clock import now_ms
-from triomq.client.consume.consuming import ConsumeOwner, Consuming, Listener
+from triomq.client.consume.consuming import ConsumeOwner, Consuming, Listener, Verdict
 from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.hooks import ConsumeHook
@@ -92,10 +92,10 @@ class OrderedConsuming(Consuming):
         failed: list[MessageExt] = []
         pauses = False
         for message in messages:
-            reason = verdict.reason_of(message)
+            reason = verdict.reason_of(message, is_last=self.is_last_try(message))
             if verdict.ok and reason is None:
                 done.append(message)
-            elif reason is None and verdict.delay_level >= 0 and not self._failed_too_often(message):
+            elif reason is None and verdict.delay_level >= 0:
                 failed.append(message)
                 pauses = True
             else:
@@ -114,6 +114,10 @@ class OrderedConsuming(Consuming):
             return True
         return await self._failed.deliver_again(message, assigned.queue.broker_name, -1, 0, reason)
 
-    def _failed_too_often(self, message: MessageExt) -> bool:
+    @property
+    def retry_limit(self) -> int | None:
         limit = self._rules.max_reconsume_times
-        return 0 <= limit <= message.reconsume_times and not self._owner.is_broadcasting
+        return None if limit < 0 or self._owner.is_broadcasting else limit
+
+    def pause_before_retry(self, message: MessageExt, verdict: Verdict) -> str:
+        return f"{self._rules.suspend_seconds:g} s"

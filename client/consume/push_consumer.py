@@ -159,8 +159,9 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     def listen(self, handler: Callable[[MessageExt[T]], Any]) -> None:
         """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
-        thread, so it may block. It returns None or a ConsumeStatus, or raises (also `RetryLater`). Raises
-        ConfigurationError for what cannot be called with one message."""
+        thread, so it may block. The message is consumed when it returns, whatever that is, except for
+        `ConsumeStatus.RECONSUME_LATER` and False, with which it is delivered again later, as when the handler raises
+        (also `RetryLater`). Raises ConfigurationError for what cannot be called with one message."""
         self._listen(handler)
 
     def _listen(self, handler: Callable[[MessageExt[T]], Any], elsewhere: Elsewhere | None = None) -> None:
@@ -296,7 +297,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
         message.topic = self._client.namespace.unwrap(message.topic)
         queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
         began = trio.current_time()
-        verdict = await self._consuming.call(queue, [message])
+        verdict = await self._consuming.call(queue, [message], is_single=True)
         return verdict.directly(ordered=self.ordered, cost_ms=int((trio.current_time() - began) * 1000))
 
     # Holder (rebalance.py).

@@ -79,7 +79,8 @@ class PullResult:
 
 
 class ConsumeStatus(Enum):
-    """What a listener returns. None counts as CONSUME_SUCCESS, an exception as RECONSUME_LATER."""
+    """What a listener may return. Anything else counts as CONSUME_SUCCESS, but False, like an exception, as
+    RECONSUME_LATER."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"

@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from triomq.client.consume.consuming import OK, Verdict, log_raised
+from triomq.client.consume.consuming import OK, Verdict
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.facades.callbacks import Put, Threads
@@ -85,9 +85,6 @@ class ListenerCall:
         if error is None:
             verdict = OK if result is None else Verdict(result)
         elif isinstance(error, Exception):
-            delivery = self._delivery
-            assert delivery.assigned is not None
-            log_raised(error, self._calls.group, delivery.assigned.queue, [delivery.message])
             verdict = Verdict(error=error)
         else:
             self._calls.start_soon(_fail, error)

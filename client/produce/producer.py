@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -284,9 +285,11 @@ class Producer(ProcessBound, Generic[T]):
         keys: str | Iterable[str] | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay: timedelta | None = None,
     ) -> Message:
         """Return a message whose body the serializer makes of `value`, to be sent in any way: in a batch, in a
-        transaction, later. Raises InvalidMessage for a value that it cannot write, or of another type than its own."""
+        transaction, later. Raises InvalidMessage for a value that it cannot write, or of another type than its own, and
+        what `Message` raises."""
         if self._classes is not None and not isinstance(value, self._classes):
             have, wanted = names_of(type(value), self._serializer.value_type())
             hint = "; other values need a serializer" if type(self._serializer) is Bytes else ""
@@ -299,10 +302,7 @@ class Producer(ProcessBound, Generic[T]):
         except Exception as error:
             name = type(self._serializer).__name__
             raise InvalidMessage(f"{name} cannot write this {type(value).__name__}: {error}") from error
-        made = Message(topic, body, tags=tags, keys=keys, properties=properties)
-        if delay_level:
-            made.delay_level = delay_level
-        return made
+        return Message(topic, body, tags=tags, keys=keys, properties=properties, delay_level=delay_level, delay=delay)
 
     async def send_value(
         self,
@@ -313,12 +313,14 @@ class Producer(ProcessBound, Generic[T]):
         keys: str | Iterable[str] | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay: timedelta | None = None,
         sharding_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send a value, as `send` does with a message. `delay_level`: from 1, 0 for none. Raises what `message` and
-        `send` raise."""
-        message = self.message(topic, value, tags=tags, keys=keys, properties=properties, delay_level=delay_level)
+        """Send a value, as `send` does with a message. Raises what `message` and `send` raise."""
+        message = self.message(
+            topic, value, tags=tags, keys=keys, properties=properties, delay_level=delay_level, delay=delay
+        )
         return await self.send(message, sharding_key=sharding_key, timeout_seconds=timeout_seconds)
 
     async def request_value(

@@ -246,7 +246,7 @@ async def test_a_message_that_failed_often_still_finds_its_way_past_a_broker_tha
 ) -> None:
     cluster.broker.will(RequestCode.CONSUMER_SEND_MSG_BACK, refuse(ResponseCode.SYSTEM_ERROR))
     cluster.topic("%RETRY%G")
-    async with consuming(cluster) as one:
+    async with consuming(cluster, ConsumeRules(max_reconsume_times=100)) as one:
 
         async def fail(messages: Sequence[MessageExt]) -> ConsumeStatus:
             messages[0].reconsume_times = 30
