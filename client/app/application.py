@@ -77,8 +77,8 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
     as the lifespan of a FastAPI or Starlette application, or with `triomq run module:app`.
 
     `name`: the producer's group. `serializer`: for the producer, and for consumers that name none. `backend`: what
-    `triomq run` starts it in, and of which kind its producer is for type checkers. The other parameters are those of
-    `ClientConfig`.
+    `triomq run` starts it in, and of which kind its producer is for type checkers. `send_timeout_seconds`: the limit of
+    one send, for the producer and the transactions. The other parameters are those of `ClientConfig`.
     """
 
     @overload
@@ -88,6 +88,7 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         *,
         serializer: Serializer[T] | None = None,
         backend: Literal["asyncio"] = "asyncio",
+        send_timeout_seconds: float = 3.0,
         **options: Unpack[ClientOptions],
     ) -> None: ...
 
@@ -98,6 +99,7 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         *,
         serializer: Serializer[T] | None = None,
         backend: Literal["trio"],
+        send_timeout_seconds: float = 3.0,
         **options: Unpack[ClientOptions],
     ) -> None: ...
 
@@ -107,13 +109,17 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         *,
         serializer: Serializer[T] | None = None,
         backend: Literal["asyncio", "trio"] = "asyncio",
+        send_timeout_seconds: float = 3.0,
         **options: Unpack[ClientOptions],
     ) -> None:
         check_group(name, "producer")
         check_application_options(options)
         ClientConfig(**options)  # raises for what cannot be used, before anything runs
+        if not send_timeout_seconds > 0:
+            raise ConfigurationError(f"send_timeout_seconds must be positive, not {send_timeout_seconds}")
         self.name = name
         self.backend = backend
+        self._send_timeout_seconds = send_timeout_seconds
         self._serializer = serializer
         self._options = options
         self._consumers: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {}
@@ -233,7 +239,8 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
             from triomq.client.facades import aio
 
             kinds = (aio.Producer, aio.TransactionProducer, aio.PushConsumer)
-        made = kinds[0](self.name, serializer=self._serializer, **self._options)
+        limit: dict[str, Any] = {"send_timeout_seconds": self._send_timeout_seconds}
+        made = kinds[0](self.name, serializer=self._serializer, **limit, **self._options)
         self._producer = known["producer"] = await stack.enter_async_context(made)
         for group, transaction in self._transactions.items():
             if transaction.checker is None:
@@ -241,14 +248,14 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
                 raise ConfigurationError(f"the transaction {name} has no check: decorate a function with @{name}.check")
             execute = by_name(transaction.execute, _OF_A_TRANSACTION, known)
             check = by_name(transaction.checker, _OF_A_MESSAGE, known)
-            made = kinds[1](group, execute, check, **self._options)
+            made = kinds[1](group, execute, check, **limit, **self._options)
             transaction.producer = await stack.enter_async_context(made)
         consumers: list[Any] = []
         for group, (function, topic, expression, settings) in self._consumers.items():
             made = kinds[2](group, **settings, **self._options)
             made.subscribe(topic, expression)
-            limit = (settings.get("rules") or ConsumeRules()).close_seconds
-            handler = f"{name_of(function)} (group {group!r}, topic {topic!r}, at most {limit:g} s)"
+            seconds = (settings.get("rules") or ConsumeRules()).close_seconds
+            handler = f"{name_of(function)} (group {group!r}, topic {topic!r}, at most {seconds:g} s)"
             made.listen(self._in_hand.counting(handler, by_name(function, _OF_A_MESSAGE, known)))
             consumers.append(await stack.enter_async_context(made))
         # All stop pulling before the first closes, which takes as long as its messages in hand.

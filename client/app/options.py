@@ -40,7 +40,7 @@ def check_consumer_options(given: Mapping[str, object]) -> None:
 
 def check_application_options(given: Mapping[str, object]) -> None:
     """Raise ConfigurationError for a keyword argument that `TrioMQ` does not have."""
-    _check("TrioMQ", given, ("name", "serializer", "backend", *ClientOptions.__annotations__))
+    _check("TrioMQ", given, ("name", "serializer", "backend", "send_timeout_seconds", *ClientOptions.__annotations__))
 
 
 def _check(function: str, given: Mapping[str, object], known: tuple[str, ...]) -> None:

@@ -95,6 +95,20 @@ class NoRoute(MQClientError):
         )
 
 
+class NoBroker(NoRoute):
+    """No broker at all is registered at the name servers: it restarts, or has not started yet."""
+
+    def __init__(self, topic: str, name_servers: Sequence[str]) -> None:
+        self.topic = topic
+        self.name_servers = tuple(name_servers)
+        MQClientError.__init__(
+            self,
+            f"no route for topic {topic!r}: no broker is registered at the name servers (asked: "
+            f"{', '.join(self.name_servers)}). Is one running, with namesrvAddr set to them? After a restart a broker "
+            "needs a moment",
+        )
+
+
 class BrokerUnknown(MQClientError):
     """A broker name that no known route mentions, or one without a reachable master."""
 

@@ -12,9 +12,9 @@ from functools import partial
 
 import trio
 
-from triomq.client.core import requests
+from triomq.client.core import cluster_requests, requests
 from triomq.client.core.config import ClientConfig
-from triomq.client.core.errors import BrokerUnknown, MQClientError, NoRoute
+from triomq.client.core.errors import BrokerRefused, BrokerUnknown, MQClientError, NoBroker, NoRoute
 from triomq.client.core.log import get_logger, report
 from triomq.client.core.routes import BrokerAddress, RouteTable, TopicRoute, template_route
 from triomq.client.instance.caller import Caller
@@ -86,8 +86,19 @@ class Router(Caller):
             try:
                 data = await self.fetch_route(template)
             except NoRoute:
+                if not await self._has_brokers():
+                    raise NoBroker(topic, self.name_servers.addresses) from None
                 raise error from None
             self.routes.update(topic, template_route(data, max_queues), is_template=True)
+
+    async def _has_brokers(self) -> bool:
+        """Return whether any broker is registered, True also if a name server does not say. Raises
+        NameServersUnreachable."""
+        address, response = await self._first_response(lambda: cluster_requests.cluster_info().request)
+        try:
+            return bool(cluster_requests.cluster_info().result(response, address).broker_addr_table)
+        except BrokerRefused:
+            return True
 
     async def fetch_route(self, topic: str) -> TopicRouteData:
         """Return the route that a name server knows. Raises NoRoute, NameServersUnreachable."""

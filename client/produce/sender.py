@@ -20,6 +20,7 @@ from triomq.client.core.errors import (
     ClientClosed,
     MQClientError,
     NameServersUnreachable,
+    NoBroker,
     NoRoute,
     OperationTimeout,
     SendFailed,
@@ -143,13 +144,18 @@ class Sender:
         raise OperationTimeout(f"the time limit of the send passed before a name server responded (asked: {asked})")
 
     async def wait_for_route(self, topic: str, deadline: float) -> TopicRoute:
-        """Return the route to send by, as soon as a name server is there and the topic's broker has a master. Raises
-        NoRoute at once for a topic that does not exist; NameServersUnreachable, OperationTimeout."""
+        """Return the route to send by, as soon as a name server is there, a broker is registered, and the topic's
+        broker has a master. Raises NoRoute at once for a topic that does not exist; NameServersUnreachable,
+        OperationTimeout."""
         pause_seconds = FIRST_PAUSE_SECONDS
-        unreachable: NameServersUnreachable | None = None
+        unreachable: NameServersUnreachable | NoBroker | None = None
         while True:
             try:
                 return await self.publish_route(topic, deadline)
+            except NoBroker as error:
+                if self._clock() + pause_seconds >= deadline:
+                    raise
+                unreachable = error
             except NoRoute:
                 known = self._client.routes.get(topic)
                 if known is None or not known.lacks_master or self._clock() + pause_seconds >= deadline:

@@ -15,7 +15,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.bodies.heartbeat import HeartbeatData
 from triomq.protocol.bodies.name_list import GetConsumerListByGroupResponseBody
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
-from triomq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from triomq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.headers.base import Header
@@ -211,6 +211,7 @@ class FakeCluster:
         self.route_requests: list[tuple[float, str]] = []
         self.name_server_seconds = 0.0
         self.name_server_up = True
+        self.are_brokers_registered = True
         self.processors: dict[int, Any] = {}
         self.on_close: list[Callable[[str, Any], None]] = []
         self.connections: dict[str, FakeConnection] = {}
@@ -320,10 +321,16 @@ class FakeCluster:
         raise ConnectFailed(f"connect to {address} failed: nobody there")
 
     def route(self, request: RemotingCommand) -> RemotingCommand:
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            names = self.brokers if self.are_brokers_registered else ()
+            table = {
+                name: BrokerData(broker_name=name, cluster="c", broker_addrs=self._addresses(name)) for name in names
+            }
+            return new_response(request, body=ClusterInfo(broker_addr_table=table).encode())
         topic = request.header(GetRouteInfoRequestHeader).topic
         self.route_requests.append((trio.current_time(), topic))
         queues = self.topics.get(topic)
-        if queues is None:
+        if queues is None or not self.are_brokers_registered:
             return new_response(request, ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
         data = TopicRouteData(
             broker_datas=[

@@ -94,6 +94,39 @@ async def test_a_send_waits_for_a_master_and_for_a_name_server_that_are_away(
     assert bodies(servers) == [b"m", b"n"]
 
 
+async def register_after(servers: FakeCluster, seconds: float) -> None:
+    await trio.sleep(seconds)
+    servers.are_brokers_registered = True
+
+
+@pytest.mark.parametrize("topic", ["T", "New"])
+async def test_a_send_waits_for_brokers_that_are_not_registered_yet(
+    servers: FakeCluster, autojump_clock: MockClock, topic: str
+) -> None:
+    """A name server that has just started knows nobody: that does not say that the topic does not exist."""
+    servers.topic("TBW102")
+    servers.are_brokers_registered = False
+    async with Producer("P", name_server=NAME_SERVER) as producer, trio.open_nursery() as nursery:
+        nursery.start_soon(register_after, servers, 1.0)
+        began = trio.current_time()
+        await producer.send(Message(topic, b"m"))
+        assert 1.0 <= trio.current_time() - began < 1.6
+        with pytest.raises(NoRoute, match="Create it: mqadmin updateTopic"):
+            del servers.topics["TBW102"]
+            await producer.send(Message("Other", b"m"))
+        assert trio.current_time() - began < 1.7
+    assert bodies(servers) == [b"m"]
+
+
+async def test_a_send_without_any_broker_says_so_at_its_limit(servers: FakeCluster, autojump_clock: MockClock) -> None:
+    servers.are_brokers_registered = False
+    async with Producer("P", name_server=NAME_SERVER, send_timeout_seconds=5) as producer:
+        began = trio.current_time()
+        with pytest.raises(NoRoute, match="no broker is registered at the name servers"):
+            await producer.send(Message("T", b"m"))
+        assert 4 < trio.current_time() - began <= 5
+
+
 async def test_a_send_that_ends_while_it_asks_again_says_why_it_had_to(
     servers: FakeCluster, autojump_clock: MockClock
 ) -> None:

@@ -37,6 +37,8 @@ from triomq import (
 from triomq.client.app import reload
 from triomq.client.app.options import ConsumerOptions
 from triomq.client.app.run import find, main
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.headers.send import SendMessageRequestHeaderV2
 from triomq.serializers import Json, Text
 from triomq.testing import LocalCluster, VirtualClock
 
@@ -129,7 +131,11 @@ async def test_without_retries_the_first_delivery_is_the_last(fakes: FakeCluster
 
     async with app:
         await trio.sleep(60)
-    assert [header.max_reconsume_times for header in fakes.broker.sent_back] == [0]
+    assert fakes.broker.sent_back == []
+    (letter,) = fakes.broker.of(RequestCode.SEND_MESSAGE_V2)
+    header = letter.header(SendMessageRequestHeaderV2)
+    assert (header.reconsume_times, header.max_reconsume_times) == (1, 0)
+    assert "RuntimeError: no" in (header.properties or "")
 
 
 def test_a_transaction_commits_and_is_checked(triomq: Cluster) -> None:

@@ -83,13 +83,17 @@ async def test_a_consumer_finds_the_new_master_within_two_seconds_if_the_old_one
         assert new.members["G"] and new.offsets[("G", "T", 0)] == len(got)
 
 
+async def consumed(_: object) -> None:
+    """Consume a message, in the event loop: a mock clock does not wait for a thread."""
+
+
 async def test_a_master_that_follows_by_now_makes_clients_look_and_is_one_line_in_the_log(
     servers: FakeCluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = servers.broker
     async with PushConsumer("G", name_server=NAME_SERVER) as consumer:
         consumer.subscribe("T")
-        consumer.listen(lambda message: None)
+        consumer.listen(consumed)
         await trio.sleep(11)  # between two rounds that store offsets
         for queue_id in range(2):
             old.store("T", queue_id, b"m")
@@ -110,7 +114,7 @@ async def test_an_ordered_consumer_locks_its_queues_at_the_new_master_at_once(
 ) -> None:
     async with PushConsumer("G", name_server=NAME_SERVER, ordered=True) as consumer:
         consumer.subscribe("T")
-        consumer.listen(lambda message: None)
+        consumer.listen(consumed)
         await trio.sleep(10)
         new = await hang(servers)
         await trio.sleep(2)

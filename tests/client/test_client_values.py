@@ -83,6 +83,7 @@ VALUES: dict[object, Callable[[], Any]] = {
     triomq.BrokerRefused: lambda: triomq.BrokerRefused(2, "busy", address="a:1", action="sending"),
     triomq.SendFailed: lambda: triomq.SendFailed("T", ["broker-a: x"]),
     triomq.NoRoute: lambda: triomq.NoRoute("T", ["a:1"], "why"),
+    triomq.NoBroker: lambda: triomq.NoBroker("T", ["a:1"]),
     triomq.NameServersUnreachable: lambda: triomq.NameServersUnreachable({"a:1": "refused"}),
     triomq.LocalOffsetsUnreadable: lambda: triomq.LocalOffsetsUnreadable("offsets.json", "torn"),
     triomq.RetryLater: lambda: triomq.RetryLater(3),
