@@ -93,17 +93,21 @@ class GroupRoles:
         self._as_master = as_master
         self.table_log = parts.table_log
         self._followed_term = 0
-        parts.master_tables.come_otherwise = self._tables_come_by_log
+        self._copies_tables = False
+        """Whether the leader that is followed, or was last, is one of RocketMQ's, which writes no tables to the log."""
+        parts.master_tables.come_otherwise = lambda: not self._copies_tables
         parts.master_tables.address_among_members = self._address_of_master
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self.member: GroupMember | None = None
+        self._others: GroupClient
 
     # -- what the member tells (dledger.member.group_member.Owner) ---------------------------------------------------
 
     def role_changed(self, role: Role, term: int, leader_id: str | None) -> None:
         if role is Role.FOLLOWER:
             self._followed_term = term
+            self._copies_tables = False
         if role is not Role.LEADER:
             self.table_log.follow()
             leads = f"{leader_id} leads the group" if leader_id else "no member of the group leads at present"
@@ -142,9 +146,10 @@ class GroupRoles:
         tls = member_tls(self._parts.configuration)
         dialing = tls.dialing.current if tls.dialing is not None else None
         async with open_client(tls_context=dialing) as client, trio.open_nursery() as nursery:
-            made = self._parts.made
+            made, setup = self._parts.made, self._parts.group.setup
+            self._others = GroupClient(client, setup.group, setup.members)
             member = self.member = GroupMember(
-                self._parts.group.setup,
+                setup,
                 Disk(made.ledger, made.terms, self._parts.offload, syncs=False),
                 self._parts.turn,
                 client,
@@ -155,11 +160,10 @@ class GroupRoles:
             await nursery.start(member.run, self._parts.group.member_port(bind_address, tls))
             nursery.start_soon(self._keep_role, member)
             nursery.start_soon(self._note_position)
-            setup = self._parts.group.setup
-            nursery.start_soon(self._keep_room, member, GroupClient(client, setup.group, setup.members))
+            nursery.start_soon(self._keep_room, member)
             task_status.started()
 
-    async def _keep_room(self, member: GroupMember, others: GroupClient) -> None:
+    async def _keep_room(self, member: GroupMember) -> None:
         """Tell the others whether this broker has room for messages. A leader without hands over to one that has."""
         while True:
             await trio.sleep(ROOM_SECONDS)
@@ -167,17 +171,17 @@ class GroupRoles:
             member.set_room(not refusals)
             if not refusals or not member.is_leader:
                 continue
-            able = await self._with_room(member, others)
+            able = await self._with_room(member)
             if able and await member.hand_over(HAND_OVER_SECONDS, tuple(able)):
                 log.warning("leadership handed over to a member with room", leader=member.leader, reason=refusals[0])
 
-    async def _with_room(self, member: GroupMember, others: GroupClient) -> list[str]:
+    async def _with_room(self, member: GroupMember) -> list[str]:
         """Return the other members whose brokers take messages, as far as they say."""
         able: list[str] = []
 
         async def ask(other: str) -> None:
             with suppress(GroupFailed):
-                if not (await others.metadata(other)).refuses:
+                if not (await self._others.metadata(other)).refuses:
                     able.append(other)
 
         with trio.move_on_after(ROOM_SECONDS):
@@ -228,11 +232,13 @@ class GroupRoles:
         member = self.member
         if member is None or member.is_leader:
             return None
-        if self._tables_come_by_log():
-            return None if self.table_log.is_whole else "the tables of the group have not arrived whole yet"
-        if self._master_tables.are_current:
+        if self._copies_tables:
+            if self._master_tables.are_current:
+                return None
+            return "the tables of the master were not copied: its address must be reachable from here"
+        if self._tables_come_by_log() and self.table_log.is_whole:
             return None
-        return "the tables of the master were not copied: its address must be reachable from here"
+        return "the tables of the group have not arrived whole yet"
 
     async def hand_over(self) -> None:
         """Let another member lead, before a stop."""
@@ -261,16 +267,17 @@ class GroupRoles:
                 if member.is_leader:
                     await self._lead(member, member.term)
                 elif member.role is Role.FOLLOWER or not self._registration.is_held:
-                    await self._follow()
+                    await self._follow(member)
             await self._changed.wait()
 
-    async def _follow(self) -> None:
+    async def _follow(self, member: GroupMember) -> None:
         use_role(self._parts.configuration, self._parts.group, is_master=False)
         self._store.change_settings(self._parts.configuration.store)
         self._registration.is_held = False
         log.info("role of a slave taken", broker_id=self._parts.configuration.broker.broker_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._seek_master)
+            nursery.start_soon(self._ask_the_leader, member)
             nursery.start_soon(self._master_tables.run, self._store, TABLES_SECONDS)
 
     async def _seek_master(self) -> None:
@@ -279,6 +286,16 @@ class GroupRoles:
             while True:
                 await self._registration.register_all(force=True)
                 await trio.sleep(TABLES_SECONDS)
+
+    async def _ask_the_leader(self, member: GroupMember) -> None:
+        """Have the tables copied if the leader is one of RocketMQ's. Those of ours come by the log; until a leader has
+        taken office its own may be older than what it has acknowledged before, in a term that a restart has ended."""
+        while not self._tables_come_by_log():
+            if member.leader is not None:
+                with suppress(GroupFailed):
+                    self._copies_tables = (await self._others.metadata(member.leader)).refuses is None
+                    return
+            await trio.sleep(TABLES_SECONDS)
 
     async def _lead(self, member: GroupMember, term: int) -> None:
         with trio.move_on_after(LAST_TABLES_SECONDS):

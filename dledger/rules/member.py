@@ -254,7 +254,7 @@ class Member:
                 heart_beat_ms=core.own_heart_beat_ms,
                 leader_id=core.leader,
                 peers=dict(core.setup.members),
-                refuses=None if core.has_room else True,
+                refuses=not core.has_room,
             )
             core.reply(ticket, found)
         elif self._leading is None:

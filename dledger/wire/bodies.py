@@ -154,8 +154,8 @@ class MetadataRequest(RequestOrResponse, frozen=True, kw_only=True):
 
 class MetadataResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to METADATA. `leader_id` is absent if the member knows none. `heart_beat_ms` is ours: the milliseconds
-    between heartbeats of a member that has others than RocketMQ's 2,000. `refuses` is ours: true if the disk of its
-    broker has no room for messages."""
+    between heartbeats of a member that has others than RocketMQ's 2,000. `refuses` is ours, and all of
+    ours say it: whether the disk of its broker has no room for messages."""
 
     heart_beat_ms: int | None = None
     peers: dict[str, str] | None = None

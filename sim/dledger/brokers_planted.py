@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.dledger.brokers import BROKER_FAULTS
 from sim.dledger.planted import Bug
+from triomq.broker.group.roles import GroupRoles
 from triomq.broker.group.table_log import TableLog
 
 
@@ -29,10 +31,20 @@ def _reads_no_log_at_a_start(original: Any) -> Any:
     return load
 
 
+def _copies_tables_from_every_leader(original: Any) -> Any:
+    async def ask(self: GroupRoles, member: object) -> None:
+        self._copies_tables = not self._tables_come_by_log()
+
+    return ask
+
+
 BROKER_BUGS = {
     "acknowledges_before_the_quorum": Bug(
         TableLog, "settled", _acknowledges_before_the_quorum, ("cut off", "kill", "mend")
     ),
     "keeps_changes_to_itself": Bug(TableLog, "take", _keeps_changes_to_itself, ("kill", "stop", "hand over")),
-    "reads_no_log_at_a_start": Bug(TableLog, "load", _reads_no_log_at_a_start, ("kill", "write"), seed=1),
+    "reads_no_log_at_a_start": Bug(TableLog, "load", _reads_no_log_at_a_start, ("kill", "write"), seed=11),
+    "copies_tables_from_every_leader": Bug(
+        GroupRoles, "_ask_the_leader", _copies_tables_from_every_leader, BROKER_FAULTS, seed=17
+    ),
 }

@@ -761,7 +761,7 @@ def test_a_member_without_room_takes_no_leadership_over_and_says_that_it_has_non
     lab = proven(1)
     metadata = MetadataRequest(group=GROUP, remote_id="n0")
     taken = transfer(lab, transfer_id="n1", transferee_id="n0", take_leadership_ledger_index=1)
-    assert cast(MetadataResponse, lab.ask(metadata)).refuses is None
+    assert cast(MetadataResponse, lab.ask(metadata)).refuses is False
     lab.member.set_room(False)
     assert cast(MetadataResponse, lab.ask(metadata)).refuses is True
     assert lab.ask(taken).code == codes.TAKE_LEADERSHIP_FAILED

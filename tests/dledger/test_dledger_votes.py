@@ -257,9 +257,9 @@ def test_a_member_whose_disk_refuses_does_not_want_to_lead() -> None:
 def test_metadata_names_the_members_and_the_leader_that_is_known() -> None:
     lab = Lab(term=1)
     request = MetadataRequest(group=GROUP, remote_id="n0")
-    assert lab.ask(request) == MetadataResponse(group=GROUP, peers=MEMBERS)
+    assert lab.ask(request) == MetadataResponse(group=GROUP, peers=MEMBERS, refuses=False)
     lab.follow(1)
-    assert lab.ask(request) == MetadataResponse(group=GROUP, leader_id="n1", peers=MEMBERS)
+    assert lab.ask(request) == MetadataResponse(group=GROUP, leader_id="n1", peers=MEMBERS, refuses=False)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,8 @@ def test_a_group_with_fast_elections_notices_a_silent_leader_within_a_second() -
         lab.answer(call, MetadataResponse(group=GROUP, heart_beat_ms=FAST.heartbeat_ms))
     assert [call.request.term for call in lab.calls(VoteRequest)] == [2, 2]
     request = MetadataRequest(group=GROUP, remote_id="n0")
-    assert lab.ask(request) == MetadataResponse(group=GROUP, heart_beat_ms=FAST.heartbeat_ms, peers=MEMBERS)
+    expected = MetadataResponse(group=GROUP, heart_beat_ms=FAST.heartbeat_ms, peers=MEMBERS, refuses=False)
+    assert lab.ask(request) == expected
 
 
 @pytest.mark.parametrize("other", [None, 100])
