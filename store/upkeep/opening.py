@@ -161,8 +161,8 @@ class Opening:
         self.report = recovery.report
         for _ in recovery.steps(was_clean=was_clean):
             await trio.lowlevel.checkpoint()
-        may_lead = not self._settings.is_slave or self._contents.log.needs_quorum
-        if may_lead and not recovery.report.is_as_noted:
+        is_master = not self._settings.is_slave and not self._contents.log.needs_quorum
+        if is_master and not recovery.report.is_as_noted:
             self._directory.mark_unclean()
             for _ in QueueFloors(self._contents, self._live_topics(with_leaving=False)).steps():
                 await trio.lowlevel.checkpoint()

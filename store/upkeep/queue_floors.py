@@ -9,8 +9,8 @@ never get its next messages. Two places know better, and a recovery asks both:
                                                                               synced before queue files are removed
 
 Asked for are queues of whose messages the log has none. Deleted topics are left out: their next life begins at 0. So
-is a slave, which asks its master (broker/replication/queue_ends.py). A member of a group may lead, so it knows the ends
-itself; where its leader says another one, a queue is moved there.
+is a slave, which asks its master (broker/replication/queue_ends.py), and a member of a group: what it has behind the
+committed end may be messages of such a queue.
 """
 
 from __future__ import annotations

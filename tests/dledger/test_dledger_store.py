@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
 import trio
 import trio.testing
 from broker_fakes import FakeConnection, MemoryFile
@@ -14,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from store_lab import MemberStore, open_member
-from store_support import WallClock, abandon, inline, message, small_settings, write_tables
+from store_support import WallClock, abandon, inline, message, small_settings
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
@@ -29,7 +27,6 @@ from triomq.protocol.command import new_request
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.record import BatchUnit
 from triomq.remoting.processor_table import Pool
-from triomq.store.config import BrokerRole
 from triomq.store.results import PutStatus
 
 
@@ -361,33 +358,6 @@ async def test_retention_moves_the_beginning_of_the_ledger(tmp_path: Path) -> No
     assert again.ledger.begin_index == member.ledger.begin_index
     await again.lead()
     assert again.put().queue_offset == 100
-
-
-@pytest.mark.parametrize("is_slave", [False, True], ids=["as a master", "as a slave"])
-async def test_a_member_without_queues_continues_behind_what_groups_have_consumed(
-    tmp_path: Path, is_slave: bool
-) -> None:
-    """A start does not know yet whether it will lead."""
-    member = await open_member(tmp_path)
-    await member.lead()
-    for _ in range(23):
-        member.put("Quiet")
-    for _ in range(60):
-        member.put("Busy", body=bytes(200))
-    member.commit_all()
-    for _ in range(3):
-        member.store.files.unlink(member.log.detach_first().path)
-    member.save_committed()
-    await member.store.close()
-    write_tables(tmp_path, topics=["Quiet", "Busy"], consumerOffset={"offsetTable": {"Quiet@A": {"0": 23}}})
-    shutil.rmtree(tmp_path / "consumequeue")
-    again = await open_member(tmp_path, broker_role=BrokerRole.SLAVE if is_slave else BrokerRole.SYNC_MASTER)
-    again.store.change_settings(small_settings(tmp_path))
-    await again.lead()
-    assert again.put("Quiet").queue_offset == 23
-    again.commit_all()
-    assert len(again.store.reading.get_messages("Quiet", 0, 23, 32).records) == 1
-    assert again.store.reading.max_offset("Busy", 0) == 60
 
 
 async def test_an_entry_that_members_of_rocketmq_cannot_take_is_refused(tmp_path: Path) -> None:

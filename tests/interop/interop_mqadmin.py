@@ -27,12 +27,13 @@ OPENS = [
 
 class JavaAdmin:
     """`run("clusterList", "-n", address)` returns the output of the command (both streams). `options` are those of the
-    Java machine."""
+    Java machine, `class_path` has the jars of another version than the peer's."""
 
-    def __init__(self, peer: Path, directory: Path, options: Sequence[str] = ()) -> None:
-        class_path = subprocess.run(
-            [str(peer), "cp"], capture_output=True, text=True, timeout=400, check=True
-        ).stdout.strip()
+    def __init__(self, peer: Path, directory: Path, options: Sequence[str] = (), class_path: str | None = None) -> None:
+        if class_path is None:
+            class_path = subprocess.run(
+                [str(peer), "cp"], capture_output=True, text=True, timeout=400, check=True
+            ).stdout.strip()
         (directory / "conf").mkdir(parents=True)
         (directory / "conf" / "logback_tools.xml").write_text(QUIET_LOG)
         self._account_file = directory / "conf" / "tools.yml"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apache5_peer import jars
 from interop_cluster import BROKER_NAME, CLUSTER_NAME, Cluster, running_cluster
 from interop_mqadmin import JavaAdmin
 from test_interop_admin import assert_same, ours_at
@@ -107,3 +108,60 @@ def test_our_verbs_work_on_a_broker_of_version_5(fifth: Cluster, tmp_path: Path)
             words = words.format(**sent)
         done = ours_at(fifth, *words.split())
         assert (done.returncode, done.stderr) == (0, ""), words
+
+
+OF_VERSION_5 = (
+    ("topicStatus -t Sold", r"broker-a +0 +0 +3 "),
+    ("topicRoute -t Sold", r"writeQueueNums"),
+    ("topicList", r"Sold"),
+    ("clusterList", r"broker-a"),
+    ("consumerProgress -g sellers", r"Sold +broker-a +0 +3 +2 +1 +0 "),
+    ("consumerProgress", r"sellers +0 .* 1\b"),
+    ("getConsumerConfig -g sellers", r"groupName *= *sellers"),
+    ("brokerConsumeStats -b {b}", r"Sold +sellers"),
+    ("statsAll -t Sold", r"Sold +sellers"),
+    ("getBrokerConfig -b {b}", r"brokerName *= *broker-a"),
+    ("queryMsgByKey -t Sold -k key", r"[0-9A-F]{{32}}"),
+    ("queryMsgByOffset -t Sold -b broker-a -i 0 -o 0", r"OffsetID"),
+    ("updateTopic -t Made -r 2 -w 2 -b {b}", r"create topic to .* success"),
+    ("updateTopicPerm -t Made -p 4 -b {b}", r"update topic perm from 6 to 4"),
+    ("updateSubGroup -g makers -b {b}", r"create subscription group to .* success"),
+    ("resetOffsetByTime -g sellers -t Sold -s 0", r"broker-a +0 +3 +2 +0 +0"),
+    ("deleteTopic -t Made -c {cluster}", r"delete topic \[Made\] from cluster .* success"),
+    ("deleteSubGroup -g makers -b {b}", r"delete subscription group \[makers\] from broker .* success"),
+)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster("triomq", tmp_path_factory.mktemp("ours")) as running:
+        for words in (
+            ["updateTopic", "-t", "Sold", "-r", "1", "-w", "1", "-c", CLUSTER_NAME],
+            ["updateTopic", "-t", "%RETRY%sellers", "-r", "1", "-w", "1", "-c", CLUSTER_NAME],
+            ["updateSubGroup", "-g", "sellers", "-c", CLUSTER_NAME],
+            *(["sendMessage", "-t", "Sold", "-p", f"{number}", "-k", "key"] for number in range(3)),
+        ):
+            assert ours_at(running, *words).returncode == 0
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin_of_version_5(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
+    admin = JavaAdmin(peer, tmp_path_factory.mktemp("mqadmin5"), class_path=f"{jars()}/*")
+    yield admin
+    admin.close()
+
+
+def test_mqadmin_of_version_5_works_on_a_broker_of_ours(
+    ours: Cluster, admin_of_version_5: JavaAdmin, tmp_path: Path
+) -> None:
+    line = {"group": "sellers", "topic": "Sold", "brokerName": BROKER_NAME, "queueId": 0, "offset": 2}
+    (tmp_path / "offsets").write_text(json.dumps(line))
+    assert ours_at(ours, "offsets", "import", str(tmp_path / "offsets"), "--yes").returncode == 0
+    failures = []
+    for text, expected in OF_VERSION_5:
+        words = text.format(b=ours.broker_address, cluster=CLUSTER_NAME).split()
+        printed = admin_of_version_5.run(*words, "-n", ours.namesrv_address)
+        if "Exception" in printed or re.search(expected.replace("{{", "{").replace("}}", "}"), printed) is None:
+            failures.append(f"{text}: {printed}")
+    assert not failures, "\n".join(failures)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +42,6 @@ def small_settings(root: Path | str, **changes: Any) -> StoreSettings:
     }
     values.update(changes)
     return StoreSettings(**values)
-
-
-def write_tables(root: Path, *, topics: list[str], deleted: Sequence[str] = (), **offsets: object) -> None:
-    """Write the tables that a start reads beside the store."""
-    config = root / "config"
-    config.mkdir(exist_ok=True)
-    table = {"topicConfigTable": {topic: {"topicName": topic} for topic in topics}, "deletedTopics": list(deleted)}
-    (config / "topics.json").write_text(json.dumps(table))
-    for name, content in offsets.items():
-        (config / f"{name}.json").write_text(json.dumps(content))
 
 
 async def inline(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import trio
-from store_support import abandon, message, open_store, small_settings, write_tables
+from store_support import abandon, message, open_store, small_settings
 
 from triomq.store.__main__ import main
 from triomq.store.config import BrokerRole
@@ -37,6 +38,15 @@ async def with_expired(root: Path) -> None:
     store = await open_store(root)
     assert (store.reading.min_offset("Quiet", 0), store.reading.max_offset("Quiet", 0)) == (END, END)
     await store.close()
+
+
+def write_tables(root: Path, *, topics: list[str], deleted: Sequence[str] = (), **offsets: object) -> None:
+    config = root / "config"
+    config.mkdir(exist_ok=True)
+    table = {"topicConfigTable": {topic: {"topicName": topic} for topic in topics}, "deletedTopics": list(deleted)}
+    (config / "topics.json").write_text(json.dumps(table))
+    for name, content in offsets.items():
+        (config / f"{name}.json").write_text(json.dumps(content))
 
 
 def lose_queues(root: Path) -> None:
