@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,8 @@ class Both:
     dashboard_port: int
     how_to_connect: Callable[[str], str] | None
     demonstrate: Callable[[str], Awaitable[None]] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of the broker, by their keys; they win over those that follow from the other fields."""
 
 
 def run_both(program: str, both: Both) -> int:
@@ -73,6 +75,7 @@ async def _serve(program: str, both: Both, *, task_status: trio.TaskStatus[str])
                 "storePathRootDir": str(both.data / "store"),
                 "metricsPort": str(both.metrics_port),
                 "dashboardPort": str(both.dashboard_port),
+                **both.settings,
             },
             source=program,
         )

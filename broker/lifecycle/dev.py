@@ -1,6 +1,6 @@
 """A NameServer, a broker and its dashboard in one process and one terminal, for development (`triomq dev`).
 
-triomq dev [--store DIR] [--namesrv-port N] [--listen-port N] [--dashboard-port N]
+triomq dev [--store DIR] [--namesrv-port N] [--listen-port N] [--dashboard-port N] [--set KEY=VALUE]...
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         data = options.store or Path(stack.enter_context(TemporaryDirectory(prefix="triomq-dev-")))
         ports = options.namesrv_port, options.listen_port, 0, options.dashboard_port
-        return run_both(
-            "triomq dev", Both(data, *ports, partial(_how_to_connect, dashboard_port=options.dashboard_port))
-        )
+        how_to_connect = partial(_how_to_connect, dashboard_port=options.dashboard_port)
+        settings = {"enablePropertyFilter": "true", **dict(options.set)}
+        return run_both("triomq dev", Both(data, *ports, how_to_connect, settings=settings))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,7 +35,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--namesrv-port", type=port, default=9876, help="port of the NameServer (9876)")
     parser.add_argument("--listen-port", type=port, default=10911, help="port of the broker (10911)")
     parser.add_argument("--dashboard-port", type=port, default=8082, help="port of the dashboard (8082), 0 for none")
+    parser.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the broker, repeatable (enablePropertyFilter=true is one already)",
+    )
     return parser
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """Read a setting of the command line."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
 
 
 def _how_to_connect(name_server: str, dashboard_port: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
@@ -19,6 +19,7 @@ from typing import Self
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.filter_checks import FilterChecks
 from triomq.client.consume.first_offset import begin_offset
 from triomq.client.consume.offset_store import BrokerOffsets, FileOffsets, OffsetStore
 from triomq.client.consume.pull_loop import PullLoop, PullOwner
@@ -101,6 +102,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
         self._hands_over = False
         self._tell_brokers = False
         self._missing: set[str] = set()
+        self._filters = FilterChecks(self._client, self._group)
         self._warn_at = 0.0
         self._offsets: OffsetStore
         if self.is_broadcasting:
@@ -161,6 +163,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
                 raise ClientClosed("the shared client is not open")
             await self._enter(stack)
             await self._offsets.open()
+            await self._check_filters()
             self._client.add_consumer(self)
             stack.push_async_callback(self._leave)
             self._nursery = await stack.enter_async_context(trio.open_nursery())
@@ -200,6 +203,14 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
                 await self._client.remove_consumer(self.group)
         self._client.consumers.pop(self.group, None)
 
+    async def _check_filters(self) -> None:
+        """Raise ConfigurationError for a subscription that a broker does not accept, as far as brokers answer."""
+        for topic in self._filters.unchecked():
+            with suppress(MQClientError):
+                await self._client.route(topic)
+                await self._filters.check(topic)
+        self._filters.raise_refusal()
+
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Run a task for as long as this consumer is open."""
         self._open_nursery().start_soon(function, *args)
@@ -214,13 +225,15 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
 
     def _subscribe(self, topic: str, expression: str, *, sql: bool) -> None:
         wire = self._client.namespace.wrap(topic)
-        self._subscriptions[wire] = subscription(self._client, wire, expression, SQL92 if sql else TAG)
+        made = self._subscriptions[wire] = subscription(self._client, wire, expression, SQL92 if sql else TAG)
+        self._filters.subscribed(made)
         self._tell_brokers = True
         self.wake_rebalance()
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming this topic."""
         self._subscriptions.pop(self._client.namespace.wrap(topic), None)
+        self._filters.unsubscribed(self._client.namespace.wrap(topic))
         self._tell_brokers = True
         self.wake_rebalance()
 
@@ -378,6 +391,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
                 return False
             else:
                 self._missing.discard(topic)
+                await self._filters.check(topic)
         if self._tell_brokers:
             self._tell_brokers = False
             await self._client.heartbeat_all()

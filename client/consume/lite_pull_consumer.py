@@ -173,12 +173,14 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
             self._next_commit = trio.current_time() + self.auto_commit_seconds
             await self._offsets.persist()
         await trio.lowlevel.checkpoint()
-        found = self._take()
-        if found is None:
-            with trio.move_on_after(timeout_seconds):
-                while found is None:
-                    await self._arrived.wait()
-                    found = self._take()
+        return self._take() or await self._filters.guard(self._take_within, timeout_seconds)
+
+    async def _take_within(self, timeout_seconds: float) -> Polled | None:
+        found: Polled | None = None
+        with trio.move_on_after(timeout_seconds):
+            while found is None:
+                await self._arrived.wait()
+                found = self._take()
         return found
 
     def _take(self) -> Polled | None:

@@ -153,7 +153,9 @@ class PushConsumer(GroupConsumer, Generic[T]):
         """Consume this topic as well, or change its expression, before and while the consumer is open.
 
         `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition on properties (the broker needs
-        enablePropertyFilter=true). A topic that does not exist yet is consumed as soon as it does.
+        enablePropertyFilter=true). One that a broker refuses raises ConfigurationError, with the broker's words, as the
+        consumer opens, and from `receive`, loops and `wait_assigned`; with a listener, once it is open, it is an error
+        in the log. A topic that does not exist yet is consumed as soon as it does.
         """
         self._subscribe(topic, expression, sql=sql)
 
@@ -201,16 +203,22 @@ class PushConsumer(GroupConsumer, Generic[T]):
         """Return the next message, to be settled with its `ack` or `retry_later`. Not together with a listener. A call
         that is cancelled has taken nothing."""
         self._hand_out_messages()
+        if not self._filters.are_settled:
+            return await self._filters.guard(self._receiver.receive, self._consuming)
         return await self._receiver.receive(self._consuming)
 
     async def receive_within(self, timeout_seconds: float) -> Delivery[T] | None:
         """Like `receive`; None when the time has passed. With a time of 0 it returns what is there."""
         self._hand_out_messages()
+        if not self._filters.are_settled:
+            return await self._filters.guard(self._receiver.receive_within, self._consuming, timeout_seconds)
         return await self._receiver.receive_within(self._consuming, timeout_seconds)
 
     async def _receive_with_more(self, timeout_seconds: float | None, others: Callable[[], int]) -> Received[T] | None:
         """Like `receive_within`, for a facade: with further messages that wait."""
         self._hand_out_messages()
+        if not self._filters.are_settled:
+            return await self._filters.guard(self._receiver.take_with_more, self._consuming, timeout_seconds, others)
         return await self._receiver.take_with_more(self._consuming, timeout_seconds, others)
 
     def _hand_out_messages(self) -> None:
@@ -260,6 +268,9 @@ class PushConsumer(GroupConsumer, Generic[T]):
     async def wait_assigned(self, topic: str) -> list[MessageQueue]:
         """Wait until this member holds its share of the topic's queues, at least one; return the share."""
         self._check_subscribed()
+        return await self._filters.guard(self._wait_assigned, topic)
+
+    async def _wait_assigned(self, topic: str) -> list[MessageQueue]:
         wire = self._client.namespace.wrap(topic)
         while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
             await self._shared.wait()

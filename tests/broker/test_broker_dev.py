@@ -12,13 +12,15 @@ from pathlib import Path
 from free_ports import free_port
 from printed_until import printed_until
 
-from triomq import blocking
+from triomq import ConsumeFromWhere, blocking
 
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 COMMAND = [sys.executable, "-u", "-m", "triomq.client.app.run", "dev"]
 
 
 def test_it_serves_what_it_names_and_leaves_nothing(tmp_path: Path) -> None:
     options = ["--namesrv-port", "0", "--listen-port", str(free_port()), "--dashboard-port", str(free_port())]
+    options += ["--set", "brokerName=own"]
     with subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, text=True) as process:
         text = printed_until(process, "Ctrl-C")
         name_server = re.search(r"name server  (\S+)", text)
@@ -27,7 +29,11 @@ def test_it_serves_what_it_names_and_leaves_nothing(tmp_path: Path) -> None:
         assert name_server and dashboard and store, text
         assert Path(store[1]).is_dir()
         with blocking.Producer("G", name_server=name_server[1]) as producer:
-            producer.send(blocking.Message("T", b"kept"))
+            assert producer.send(blocking.Message("T", b"kept")).queue.broker_name == "own"
+        with blocking.PushConsumer("C", name_server=name_server[1], consume_from=FIRST) as consumer:
+            consumer.subscribe("T", "a IS NULL", sql=True)
+            received = consumer.receive(60)
+            assert received is not None and received.body == b"kept"
         with urllib.request.urlopen(f"{dashboard[1]}messages?topic=T", timeout=30) as response:
             assert "kept" in response.read().decode()
         process.send_signal(signal.SIGINT)
@@ -44,6 +50,12 @@ def test_a_store_of_its_own_stays(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(timeout=60) == 0
     assert (tmp_path / "here" / "store" / "commitlog").is_dir()
+
+
+def test_a_setting_without_a_value_is_one_line() -> None:
+    done = subprocess.run([*COMMAND, "--set", "brokerName"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "'brokerName' is not KEY=VALUE" in done.stderr
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:
