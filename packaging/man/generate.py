@@ -24,10 +24,10 @@ from triomq.daemon.command_line import options_of
 from triomq.daemon.health import parser as health_parser
 from triomq.daemon.settings_reference import facts
 from triomq.daemon.shutdown import HELP as SHUTDOWN_HELP
-from triomq.dledger.member.tls_settings import MemberTlsSettings
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.settings import declarations
 from triomq.remoting.config import ServerSettings
+from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsSettings
 from triomq.spark.jobs.main import parser as pipeline_parser
 
