@@ -33,7 +33,7 @@ PAGES_WITH_PROGRAMS = (
     "docs/tutorials/python.md",
     "docs/tutorials/spark.md",
 )
-PROGRAM_SECONDS = 120
+PROGRAM_SECONDS = 300
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from triomq.client.core.errors import ConfigurationError
 from triomq.client.instance.client import Client
 from triomq.protocol.subscription import TAG, SubscriptionData, SubscriptionError, build_subscription
@@ -24,9 +26,10 @@ def subscription(
         raise ConfigurationError(f"subscription to {client.namespace.unwrap(wire_topic)!r}: {error}") from error
 
 
+# A tag may contain blanks, but hardly these.
+_CONDITION = re.compile(r"[<>=]|\b(BETWEEN|IS\s+NULL|IS\s+NOT\s+NULL|IN\s*\()", re.IGNORECASE)
+
+
 def _condition_in(expression: str) -> str | None:
     """Return what is not a tag but like a SQL92 condition; None if nothing is."""
-    for tag in expression.split("||"):
-        if any(char in "<>=" or char.isspace() for char in tag.strip()):
-            return tag.strip()
-    return None
+    return next((tag.strip() for tag in expression.split("||") if _CONDITION.search(tag)), None)

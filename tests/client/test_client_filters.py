@@ -159,13 +159,15 @@ async def test_a_listener_that_was_set_later_learns_it_from_the_log(
     assert "expected a property" in error.getMessage()
 
 
-@pytest.mark.parametrize("expression", ["price > 10", "a || region = 'eu'", "a<3", "one two"])
+@pytest.mark.parametrize(
+    "expression", ["price > 10", "a || region = 'eu'", "a<3", "a BETWEEN 1 AND 2", "b is  not null", "c in (1)"]
+)
 def test_a_tag_that_looks_like_a_condition_is_refused(expression: str) -> None:
     consumer = PushConsumer("G", name_server=NAME_SERVER)
     with pytest.raises(ConfigurationError, match=r"is not a tag; did you mean subscribe\(topic, .*, sql=True\)"):
         consumer.subscribe("T", expression)
 
 
-@pytest.mark.parametrize("expression", ["*", "a", " a||b ", "a || b-c_d.e", ""])
+@pytest.mark.parametrize("expression", ["*", "a", " a||b ", "a || b-c_d.e", "one two", "salt and pepper || in", ""])
 def test_tags_are_tags(expression: str) -> None:
     PushConsumer("G", name_server=NAME_SERVER).subscribe("T", expression)

@@ -89,7 +89,8 @@ def test_a_stop_is_not_interrupted_by_further_signals() -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
+        # Each line is one write, which the log's lines, written by a thread, cannot divide.
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src"), "PYTHONUNBUFFERED": ""},
     )
     printed = [line for line in done.stdout.splitlines() if "[info" not in line]
     assert (done.returncode, printed) == (0, ["up", "store closed", "pid file removed"])

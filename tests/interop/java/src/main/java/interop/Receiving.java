@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.exception.RemotingTimeoutException;
 
 /**
  * {@code receive}: a consumer of --topic in --group; each message becomes an event, until it is stopped or --expect have come.
@@ -51,6 +52,32 @@ final class Receiving {
     }
 
     private void push() throws Exception {
+        DefaultMQPushConsumer consumer = startedPushConsumer();
+        events.emit("started", "client_id", consumer.buildMQClientId());
+        try {
+            stop.await();
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    /** A start asks for the route once, and waits three seconds: on a busy machine that is not always enough. */
+    private DefaultMQPushConsumer startedPushConsumer() throws Exception {
+        for (int tries = 1; ; tries++) {
+            DefaultMQPushConsumer consumer = pushConsumer();
+            try {
+                consumer.start();
+                return consumer;
+            } catch (IllegalStateException error) {
+                consumer.shutdown();
+                if (tries == 3 || !(error.getCause() instanceof RemotingTimeoutException)) {
+                    throw error;
+                }
+            }
+        }
+    }
+
+    private DefaultMQPushConsumer pushConsumer() throws Exception {
         DefaultMQPushConsumer consumer = Clients.configure(
             new DefaultMQPushConsumer(arguments.text("group"), Clients.signature(arguments), new AllocateMessageQueueAveragely(),
                 arguments.flag("trace"), null), arguments);
@@ -84,13 +111,7 @@ final class Receiving {
             }
             default -> throw new IllegalArgumentException("no mode " + arguments.text("mode"));
         }
-        consumer.start();
-        events.emit("started", "client_id", consumer.buildMQClientId());
-        try {
-            stop.await();
-        } finally {
-            consumer.shutdown();
-        }
+        return consumer;
     }
 
     private void lite() throws Exception {
