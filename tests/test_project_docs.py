@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -38,12 +38,16 @@ PROGRAM_SECONDS = 300
 
 @dataclass(frozen=True)
 class Program:
-    """A block of Python in a page; `title` names its file if it is a test, or says what it needs."""
+    """A block of Python in a page; `title` names its file, which later blocks may import, or says what it needs."""
 
     page: str
     number: int
     title: str
     text: str
+
+    @property
+    def file(self) -> str:
+        return self.title if self.title.endswith(".py") else "program.py"
 
     @property
     def is_test(self) -> bool:
@@ -58,7 +62,7 @@ def programs(page: str) -> Iterator[Program]:
 
 def run(program: Program, name_server: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run one program against a cluster, with the cluster's port in place of the usual one."""
-    file = directory / (program.title if program.is_test else "program.py")
+    file = directory / program.file
     file.write_text(program.text.replace("127.0.0.1:9876", name_server))
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", file.name] if program.is_test else [file.name]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -96,12 +100,14 @@ def test_every_spark_block_is_a_program_that_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def unresolved(tree: ast.AST) -> list[str]:
-    """Return the imports of a program that fail: modules that do not exist, names that a module of ours lacks."""
+def unresolved(tree: ast.AST, of_the_page: Collection[str] = ()) -> list[str]:
+    """Return the imports of a program that fail: modules that neither exist nor stand on its page, names that a module
+    of ours lacks."""
     missing = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            missing += [alias.name for alias in node.names if find_spec(alias.name) is None]
+            names = [alias.name for alias in node.names if alias.name not in of_the_page]
+            missing += [name for name in names if find_spec(name) is None]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             if find_spec(node.module) is None:
                 missing.append(node.module)
@@ -116,11 +122,13 @@ def unresolved(tree: ast.AST) -> list[str]:
 def test_every_python_block_compiles_and_imports_what_there_is(path: Path) -> None:
     """This includes blocks that cannot run in a test, since they wait forever or for other machines."""
     pytest.importorskip("pyspark")
-    for program in programs(path.relative_to(ROOT).as_posix()):
+    found = list(programs(path.relative_to(ROOT).as_posix()))
+    modules = [program.file.removesuffix(".py") for program in found]
+    for program in found:
         name = f"{path.name}, block {program.number}"
         tree = ast.parse(program.text, name)
         compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        assert unresolved(tree) == [], name
+        assert unresolved(tree, modules) == [], name
 
 
 def test_an_import_that_leads_nowhere_is_found() -> None:

@@ -13,8 +13,8 @@ in threads. What is provided opens first, then producers, then consumers; they c
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from inspect import isasyncgenfunction, isawaitable
 from types import TracebackType
@@ -24,8 +24,9 @@ import trio
 
 from triomq.client.app.arguments import by_name, check_names_arguments
 from triomq.client.app.in_hand import InHand
-from triomq.client.app.options import ConsumerOptions, check_application_options, check_consumer_options
+from triomq.client.app.options import ConsumerOptions, check_application_options, check_consumer_options, unsettable
 from triomq.client.app.producer_kinds import OfKinds
+from triomq.client.app.testing import NameServed, Replaced, check_replacements
 from triomq.client.app.value_types import serializer_for
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.config import ClientConfig, ClientOptions
@@ -79,7 +80,25 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
     `name`: the producer's group. `serializer`: for the producer, and for consumers that name none. `backend`: what
     `triomq run` starts it in, and of which kind its producer is for type checkers. `send_timeout_seconds`: the limit of
     one send, for the producer and the transactions. The other parameters are those of `ClientConfig`.
+
+    All of them are given here, and none can be set later; `testing` points the application at another cluster.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_consumers",
+        "_in_hand",
+        "_options",
+        "_producer",
+        "_providers",
+        "_replaced",
+        "_send_timeout_seconds",
+        "_serializer",
+        "_stack",
+        "_transactions",
+        "backend",
+        "name",
+    )
 
     @overload
     def __init__(
@@ -128,6 +147,14 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         self._producer: P | None = None
         self._stack: AsyncExitStack | None = None
         self._in_hand = InHand()
+        self._replaced: Replaced | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        try:
+            super().__setattr__(name, value)
+        except AttributeError:
+            # A test that sets `app.name_server` would send to where the application really is, unnoticed.
+            raise AttributeError(unsettable(name, [each for each in dir(self) if each[0] != "_"])) from None
 
     def consumer(
         self,
@@ -189,7 +216,8 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
 
     def provides(self, function: F) -> F:
         """Decorate a function whose result handlers get as the argument of its name. It runs once, when the application
-        opens. It may be `async def`, or an async generator, which continues when the application closes."""
+        opens. It may be `async def`, or an async generator, which continues when the application closes. It gets what
+        its parameters name: `app`, and what was provided before."""
         self._check_closed()
         self._providers[function.__name__] = function
         return function
@@ -200,6 +228,45 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         if self._producer is None:
             raise ClientClosed(f"the application {self.name!r} does not run: use `async with app`, or its lifespan")
         return self._producer
+
+    @property
+    def name_server(self) -> str:
+        """The address of its NameServer, several separated by ";": the one given, in `testing` that of the test."""
+        config = ClientConfig(**self._client_options())
+        return config.address_server or ";".join(config.name_servers)
+
+    @contextmanager
+    def testing(
+        self,
+        cluster: NameServed | str,
+        *,
+        provides: Mapping[str, Callable[..., Any]] | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> Iterator[Self]:
+        """Point the application at a cluster of a test, until the block ends:
+
+            with app.testing(rocketmq):             # the fixture, or another LocalCluster, or "host:port"
+                async with app: ...                 # or: with TestClient(api) as client: ...
+
+        Everything that the application opens inside goes there: producer, transactions, consumers, and what `provides`
+        makes with `app.name_server`. `provides` replaces what is provided: `provides={"database": fake_database}`. The
+        account, TLS and vip channel of the application are left out, since a test's cluster has none; `options`, those
+        of `ClientConfig`, give others. Raises ConfigurationError while the application is open.
+        """
+        self._check_closed()
+        check_application_options(options)
+        replaced = Replaced.by(cluster, options, provides or {})
+        check_replacements(replaced.provides, self._providers)
+        merged: ClientOptions = {**self._options, **replaced.options}
+        ClientConfig(**merged)
+        before, self._replaced = self._replaced, replaced
+        try:
+            yield self
+        finally:
+            self._replaced = before
+
+    def _client_options(self) -> ClientOptions:
+        return self._options if self._replaced is None else {**self._options, **self._replaced.options}
 
     @asynccontextmanager
     async def lifespan(self, _application: object = None) -> AsyncIterator[None]:
@@ -215,11 +282,13 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
         async with self._stack as stack:
             stack.callback(self._closed)
             known: dict[str, Any] = {"app": self}
-            for name, provider in self._providers.items():
+            replaced = {} if self._replaced is None else self._replaced.provides
+            for name, provider in {**self._providers, **replaced}.items():
+                provide = by_name(provider, {}, known)
                 if isasyncgenfunction(provider):
-                    known[name] = await stack.enter_async_context(asynccontextmanager(provider)())
+                    known[name] = await stack.enter_async_context(asynccontextmanager(provide)())
                 else:
-                    value = provider()
+                    value = provide()
                     known[name] = await value if isawaitable(value) else value
             await self._open_members(known, stack)
             self._stack = stack.pop_all()
@@ -240,7 +309,8 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
 
             kinds = (aio.Producer, aio.TransactionProducer, aio.PushConsumer)
         limit: dict[str, Any] = {"send_timeout_seconds": self._send_timeout_seconds}
-        made = kinds[0](self.name, serializer=self._serializer, **limit, **self._options)
+        options = self._client_options()
+        made = kinds[0](self.name, serializer=self._serializer, **limit, **options)
         self._producer = known["producer"] = await stack.enter_async_context(made)
         for group, transaction in self._transactions.items():
             if transaction.checker is None:
@@ -248,11 +318,11 @@ class TrioMQ(ProcessBound, OfKinds[T, "P"]):
                 raise ConfigurationError(f"the transaction {name} has no check: decorate a function with @{name}.check")
             execute = by_name(transaction.execute, _OF_A_TRANSACTION, known)
             check = by_name(transaction.checker, _OF_A_MESSAGE, known)
-            made = kinds[1](group, execute, check, **limit, **self._options)
+            made = kinds[1](group, execute, check, **limit, **options)
             transaction.producer = await stack.enter_async_context(made)
         consumers: list[Any] = []
         for group, (function, topic, expression, settings) in self._consumers.items():
-            made = kinds[2](group, **settings, **self._options)
+            made = kinds[2](group, **settings, **options)
             made.subscribe(topic, expression)
             seconds = (settings.get("rules") or ConsumeRules()).close_seconds
             handler = f"{name_of(function)} (group {group!r}, topic {topic!r}, at most {seconds:g} s)"

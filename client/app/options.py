@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from typing import TypedDict
@@ -41,6 +41,19 @@ def check_consumer_options(given: Mapping[str, object]) -> None:
 def check_application_options(given: Mapping[str, object]) -> None:
     """Raise ConfigurationError for a keyword argument that `TrioMQ` does not have."""
     _check("TrioMQ", given, ("name", "serializer", "backend", "send_timeout_seconds", *ClientOptions.__annotations__))
+
+
+def unsettable(name: str, attributes: Collection[str]) -> str:
+    """Return why an application has no such attribute to set, and what to do instead."""
+    options = ("serializer", "send_timeout_seconds", *ClientOptions.__annotations__)
+    near = next(iter(get_close_matches(name, {*options, *attributes}, 1)), None)
+    meant = "" if near in (None, name) else f" did you mean {near!r}?"
+    if near in options:
+        return (
+            f"an application has no attribute {name!r} to set:{meant} {near} is given to TrioMQ(...), and in a test "
+            "`with app.testing(rocketmq):` points the application at its cluster"
+        )
+    return f"an application has no attribute {name!r} to set{f':{meant}' if meant else ''}"
 
 
 def _check(function: str, given: Mapping[str, object], known: tuple[str, ...]) -> None:

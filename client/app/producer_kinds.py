@@ -23,5 +23,6 @@ if TYPE_CHECKING:  # type checkers bring `typing_extensions` themselves
 else:
 
     class OfKinds:
+        __slots__ = ()
         # Python 3.11 has no defaults of type variables: TrioMQ[Order] names one of two.
         __class_getitem__ = classmethod(GenericAlias)
