@@ -119,8 +119,7 @@ class ConfigurationUpdate:
                 try:
                     self._kept[key].check(text)
                 except SettingError as error:
-                    log.warning("update refused", key=error.key, reason=error.reason, remote=remote)
-                    raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{error.key}: {error.reason}") from None
+                    raise _refusal(error, remote) from None
             keys = await self._apply(values, remote, changed)
             for key, text in kept.items():
                 keys |= await self._change_kept(key, text, remote, changed)
@@ -139,8 +138,7 @@ class ConfigurationUpdate:
         try:
             records, keys = self._changed(values, refused=REFUSED_KEYS)
         except SettingError as error:
-            log.warning("update refused", key=error.key, reason=error.reason, remote=remote)
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{error.key}: {error.reason}") from None
+            raise _refusal(error, remote) from None
         unknown = sorted(values.keys() - _texts(records).keys() - configuration.unknown.keys())
         if unknown:
             log.warning("update of unknown keys ignored", keys=",".join(unknown), remote=remote)
@@ -161,7 +159,10 @@ class ConfigurationUpdate:
         """Change a kept value, which was checked; the update whose turn it is is the only one that changes it."""
         kept = self._kept[key]
         before = kept.text()
-        kept.change(text)
+        try:
+            kept.change(text)
+        except SettingError as error:  # another member of the group may lead by now
+            raise _refusal(error, remote) from None
         after = kept.text()
         if after == before:
             return frozenset()
@@ -213,6 +214,11 @@ class ConfigurationUpdate:
             )
             return
         await trio.to_thread.run_sync(_merge_into_file, path, values)
+
+
+def _refusal(error: SettingError, remote: str) -> RequestRefused:
+    log.warning("update refused", key=error.key, reason=error.reason, remote=remote)
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, f"{error.key}: {error.reason}")
 
 
 def _check(keys: Collection[str], listed: Mapping[str, str], refused: Collection[str]) -> None:

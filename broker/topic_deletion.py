@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 import trio
 
-from triomq.broker.errors import NotReplicated
+from triomq.broker.tables.logged import check_leads
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.codes import ResponseCode
@@ -53,8 +53,9 @@ class TopicDeletion:
     async def _delete(self, topic: str) -> None:
         try:
             await self._topics.wait_saved()
+            check_leads(self._topics.log)  # another member of the group may lead by now
             self._store.upkeep.delete_topic(topic)
-        except (OSError, StoreError, NotReplicated) as error:
+        except (OSError, StoreError, RequestRefused) as error:
             self._topics.keep(topic)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] is not deleted: {error}") from None
         self._topics.delete(topic)

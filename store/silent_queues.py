@@ -2,7 +2,8 @@
 
 A slave's log may begin later than its master's. A queue whose messages all lie in front of that beginning would begin
 at queue offset 0 again when the slave becomes the master: queue offsets would be given twice, and consumers set back.
-So a slave asks its master for the ends of its silent queues (broker/replication/queue_ends.py) and keeps them here.
+So a slave asks its master for the ends of its silent queues (broker/replication/queue_ends.py) and keeps them here. So
+does a member of a group with those that its tables know, before it accepts messages (broker/group/known_ends.py).
 
 `raise_end` writes fillers up to the end, in the file that holds the last of them, as RocketMQ does (fillPreBlank) when
 the first message of a queue has a later place. A start finds the end in the files, RocketMQ's too. Nothing else can
@@ -80,7 +81,7 @@ class SilentQueues:
             self._queues.keep_end(queue, end)
             self._committing.dispatched(0)
             queue.correct_min_offset(self._contents.log.min_offset)
-        log.info("end of a queue learnt from the master", topic=topic, queue_id=queue_id, end=end, before=before)
+        log.info("end of a queue without messages restored", topic=topic, queue_id=queue_id, end=end, before=before)
         return True
 
     @property

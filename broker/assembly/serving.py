@@ -246,6 +246,7 @@ def _group(
     configuration, metadata = tables.configuration, tables.metadata
     if configuration.group is None or tables.group is None:
         return None
+    from triomq.broker.group.known_ends import KnownEnds
     from triomq.broker.group.roles import GroupParts, GroupRoles
 
     registration.is_held = True
@@ -267,6 +268,7 @@ def _group(
         store_host,
         tables.surroundings.in_thread,
         _table_log(tables, configuration.group.setup.self_id, port),
+        KnownEnds(tables.store, metadata.topics, metadata.offsets, tables.delay_offsets).keep,
         partial(save_tables, tables),
     )
     return GroupRoles(parts, load=load, as_master=[delivery.run, transactions.checks.run])

@@ -1,8 +1,8 @@
 """A broker as a member of its group: it becomes what the group has elected it to (DLedgerRoleChangeHandler).
 
     leader      waits until everything committed is dispatched, counts queue offsets, takes office, commits what older
-                leaders left, reads how transactions ended; then SYNC_MASTER with id 0: delayed messages, checks of
-                transactions, sends
+                leaders left, raises queues to their known ends, reads how transactions ended; then SYNC_MASTER with
+                id 0: delayed messages, checks of transactions, sends
     follower    SLAVE with its number + 1: copies the tables of the master each second
     candidate   as a follower; before the first election nothing is registered
 
@@ -64,7 +64,8 @@ Task = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class GroupParts:
-    """The parts of a broker that its role in the group concerns. `store_host`: the host of its own records."""
+    """The parts of a broker that its role in the group concerns. `store_host`: the host of its own records. `keep_ends`
+    raises queues to what is known of their ends (known_ends.py)."""
 
     configuration: Configuration
     group: GroupSettings
@@ -77,6 +78,7 @@ class GroupParts:
     store_host: bytes
     offload: Offload
     table_log: TableLog
+    keep_ends: Task
     save_tables: Task
 
 
@@ -328,6 +330,7 @@ class GroupRoles:
                 log.info("leadership lost before it began", reason=str(error))
                 await trio.sleep_forever()  # until the change of the role that this came from
         await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
+        await self._parts.keep_ends()
         store.quorum.accept()
 
     def _open_term(self, member: GroupMember) -> None:

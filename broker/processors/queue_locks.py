@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from triomq.broker.errors import NotReplicated
+from triomq.broker.tables.logged import check_leads
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.protocol.bodies.fastjson_writer import dumps
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
@@ -101,6 +102,7 @@ class QueueLockProcessor:
         try:
             while queues:
                 await connection.steps.next()
+                check_leads(self._locks.log)  # another member of the group may lead by now
                 held += self._locks.lock(group, _taken(queues), client_id)
         finally:
             in_progress = self._unlocked[group, client_id]

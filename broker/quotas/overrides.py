@@ -133,6 +133,8 @@ class Overrides:
             log.info("quota overrides loaded", overrides=len(table))
 
     def _changed(self, text: str) -> Table:
+        if self.log is not None and not self.log.leads:
+            raise SettingError("update", KEY, "another member of the group is its master, or none: update it there")
         table = dict(self._table)
         for entry in text.split(";"):
             words = entry.split(None, 2)

@@ -9,13 +9,14 @@ never get its next messages. Two places know better, and a recovery asks both:
                                                                               synced before queue files are removed
 
 Asked for are queues of whose messages the log has none. Deleted topics are left out: their next life begins at 0. So
-is a slave, which asks its master (broker/replication/queue_ends.py), and a member of a group: what it has behind the
-committed end may be messages of such a queue.
+is a slave, which asks its master (broker/replication/queue_ends.py). A member of a group does not know at its start
+whether what lies behind the committed end are messages of such a queue: it asks when it leads, and has committed all
+that it has (broker/group/roles.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -39,20 +40,30 @@ Ends = dict[tuple[str, int], int]
 _STEP_QUEUES = 64
 
 
-def consumed_ends(files: Files, paths: Layout) -> Ends:
-    """Return the highest offset that a group has committed of each queue, and delivery of each delay level."""
+def consumed_ends(offsets: ConsumerOffsetSerializeWrapper | None, delays: Iterable[tuple[int, int]]) -> Ends:
+    """Return the highest offset that a group has committed of each queue, and delivery of each delay level: `delays`
+    are levels with their offsets."""
     ends: Ends = {}
+    if offsets is not None:
+        for key, queues in offsets.offset_table.items():
+            for queue_id, offset in queues.items():
+                _raise(ends, key.partition("@")[0], queue_id, offset)
+        for key, offset in (offsets.lmq_offset_table or {}).items():
+            _raise(ends, key.partition("@")[0], 0, offset)
+    for level, offset in delays:
+        _raise(ends, SCHEDULE_TOPIC, level - 1, offset)
+    return ends
+
+
+def _kept_ends(files: Files, paths: Layout) -> Ends:
+    """Return what the tables on the disk and an earlier note say."""
+    ends = noted_ends(files, paths)
+    delays = JsonFile(files, f"{paths.config}/delayOffset.json", DelayOffsetSerializeWrapper.decode).peek()
+    levels = delays.offset_table.items() if delays is not None else ()
     for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
         offsets = JsonFile(files, f"{paths.config}/{name}", ConsumerOffsetSerializeWrapper.decode).peek()
-        if offsets is not None:
-            for key, queues in offsets.offset_table.items():
-                for queue_id, offset in queues.items():
-                    _raise(ends, key.partition("@")[0], queue_id, offset)
-            for key, offset in (offsets.lmq_offset_table or {}).items():
-                _raise(ends, key.partition("@")[0], 0, offset)
-    delays = JsonFile(files, f"{paths.config}/delayOffset.json", DelayOffsetSerializeWrapper.decode).peek()
-    for level, offset in delays.offset_table.items() if delays is not None else ():
-        _raise(ends, SCHEDULE_TOPIC, level - 1, offset)
+        for (topic, queue_id), end in consumed_ends(offsets, levels).items():
+            _raise(ends, topic, queue_id, end)
     return ends
 
 
@@ -72,6 +83,13 @@ def noted_ends(files: Files, paths: Layout) -> Ends:
     """Return what `note_ends` has noted and no recovery has used yet."""
     table = JsonFile(files, paths.queue_ends, _decode).peek() or {}
     return {(topic, queue_id): end for topic, queues in table.items() for queue_id, end in queues.items()}
+
+
+def forget_noted_ends(files: Files, paths: Layout) -> None:
+    """Remove what `note_ends` has noted: queues have those ends. Raises OSError."""
+    for path in (paths.queue_ends, f"{paths.queue_ends}.bak"):
+        if files.exists(path):
+            files.unlink(path)
 
 
 def _decode(data: bytes) -> dict[str, dict[int, int]]:
@@ -95,9 +113,7 @@ class QueueFloors:
     def steps(self) -> Iterator[None]:
         """Raise the queues, in steps, and bring that to disk. Raises OSError."""
         files, paths, queues = self._contents.files, self._contents.paths, self._contents.queues
-        ends = consumed_ends(files, paths)
-        for (topic, queue_id), end in noted_ends(files, paths).items():
-            _raise(ends, topic, queue_id, end)
+        ends = _kept_ends(files, paths)
         yield
         raised: list[ConsumeQueue] = []
         for number, ((topic, queue_id), end) in enumerate(ends.items(), 1):
@@ -111,9 +127,7 @@ class QueueFloors:
             self._sync(queue)
             if number % _STEP_QUEUES == 0:
                 yield
-        for path in (paths.queue_ends, f"{paths.queue_ends}.bak"):
-            if files.exists(path):
-                files.unlink(path)
+        forget_noted_ends(files, paths)
 
     def _raise_queue(self, topic: str, queue_id: int, end: int) -> bool:
         queues = self._contents.queues

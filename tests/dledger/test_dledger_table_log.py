@@ -16,21 +16,25 @@ from store_support import WallClock
 from triomq.broker.delay import DelayOffsets
 from triomq.broker.errors import NotReplicated
 from triomq.broker.group import table_log as module
+from triomq.broker.group.known_ends import KnownEnds
 from triomq.broker.group.master_decides import ONLY_MASTER, MasterDecides
 from triomq.broker.group.table_log import TableLog
-from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.processors.queue_locks import QUEUES_IN_A_STEP, QueueLockProcessor
 from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
+from triomq.broker.topic_deletion import TopicDeletion
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import new_request
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.settings import SettingError
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
+from triomq.store.upkeep.queue_floors import note_ends, noted_ends
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -399,3 +403,99 @@ async def test_an_entry_that_no_record_can_hold_keeps_no_other_from_the_log(
     await write_whole(leader)
     await follower.take_from(leader)
     assert follower.log.is_whole
+
+
+async def office_taken(member: Member) -> None:
+    """Take office as GroupRoles does."""
+    store = member.member.store
+    await store.quorum.catch_up()
+    store.quorum.lead()
+    member.member.commit_all()
+    await store.quorum.catch_up()
+    await KnownEnds(store, member.topics, member.offsets, member.delays).keep()
+    store.quorum.accept()
+    member.member.leads = True
+
+
+async def test_no_queue_begins_below_what_its_groups_have_committed(tmp_path: Path) -> None:
+    """Of T no member has a message or a queue file any more; its group has had 30."""
+    leader, follower = await open_two(tmp_path)
+    leader.make_topic("T")
+    leader.offsets.commit("G", "T", 0, 30)
+    leader.offsets.commit("H", "T", 0, 12)
+    leader.offsets.commit("G", "Deleted", 0, 9)
+    leader.delays.set(2, 5)
+    leader.log.write()
+    leader.commit()
+    await follower.take_from(leader)
+    leader.depose()
+    files, paths = follower.member.store.contents.files, follower.member.store.contents.paths
+    note_ends(files, paths, {("T", 1): 7, ("T", 0): 3})
+    await office_taken(follower)
+    assert follower.member.put().queue_offset == 30
+    assert follower.member.put(queue_id=1).queue_offset == 7
+    assert follower.member.put(queue_id=2).queue_offset == 0
+    follower.member.commit_all()
+    assert [follower.member.first_offset(), len(follower.member.bodies_from(30))] == [30, 1]
+    assert follower.member.store.reading.max_offset("Deleted", 0) == 0
+    assert follower.member.store.reading.max_offset("SCHEDULE_TOPIC_XXXX", 1) == 5
+    assert noted_ends(files, paths) == {}
+    await leader.take_from(follower)
+    assert leader.member.bodies_from(30) == follower.member.bodies_from(30)
+
+
+async def test_a_queue_with_messages_behind_the_committed_end_is_not_raised(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    leader.make_topic("T")
+    leader.offsets.commit("G", "T", 0, 30)
+    leader.log.write()
+    leader.commit()
+    await follower.take_from(leader)
+    leader.member.put()
+    leader.member.store.commit()
+    follower.member.copy_from(leader.member)
+    leader.depose()
+    await office_taken(follower)
+    assert follower.member.bodies() == [b"hello"]
+    assert follower.member.put().queue_offset == 1
+
+
+async def test_a_deletion_whose_leader_is_deposed_meanwhile_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    leader.make_topic("T")
+    leader.member.put()
+    leader.commit()
+
+    async def saved_and_deposed() -> None:
+        leader.depose()
+
+    monkeypatch.setattr(leader.topics, "wait_saved", saved_and_deposed)
+    deletion = TopicDeletion(leader.topics, leader.offsets, leader.member.store)
+    with pytest.raises(RequestRefused, match="not deleted: another member of the group is its master"):
+        await deletion.begin("T")
+    assert leader.topics.get("T") is not None and leader.topics.being_deleted() == []
+    assert leader.member.store.reading.max_offset("T", 0) == 1
+
+
+async def test_a_member_that_does_not_lead_changes_no_quota(tmp_path: Path) -> None:
+    leader, _ = await open_two(tmp_path)
+    leader.quotas.change("account alice bytesIn=1000")
+    leader.depose()
+    for change in (leader.quotas.check, leader.quotas.change):
+        with pytest.raises(SettingError, match="another member of the group is its master"):
+            change("account alice bytesIn=2000")
+    assert "1000" in leader.quotas.text()
+
+
+async def test_a_member_that_is_deposed_amid_a_request_locks_no_more_queues(tmp_path: Path) -> None:
+    leader, _ = await open_two(tmp_path)
+    queues = frozenset(MessageQueue("T", "broker-a", number) for number in range(3 * QUEUES_IN_A_STEP))
+    body = LockBatchRequestBody(consumer_group="G", client_id="client", mq_set=queues).encode()
+    processor = QueueLockProcessor(leader.locks)
+    work = processor.lock(cast(Any, FakeConnection()), new_request(RequestCode.LOCK_BATCH_MQ, body=body))
+    leader.depose()
+    with pytest.raises(RequestRefused, match="another member of the group is its master"):
+        await work
+    assert sum(leader.locks.holder("G", queue) is not None for queue in queues) == QUEUES_IN_A_STEP
