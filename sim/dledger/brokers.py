@@ -359,7 +359,7 @@ class Brokers:
         reading = leaders[0][1].store.reading
         copies: Counter[str] = Counter()
         for queue_id in range(reading.queue_count):
-            offset = 0
+            offset = reading.min_offset(DELAYED, queue_id)  # a new leader begins behind what groups have committed
             while records := reading.get_messages(DELAYED, queue_id, offset, 32).records:
                 copies.update(decode_record(bytes(data)).body.decode() for data in records)
                 offset += len(records)
