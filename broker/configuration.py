@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from triomq.broker.config import BrokerSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.settings.quotas import default_allowances
-from triomq.daemon.configuration import ConfigurationLayers
+from triomq.daemon.configuration import ConfigurationLayers, similar_names
 from triomq.protocol.command import JSON, ROCKETMQ
-from triomq.protocol.settings import SettingError, bind
+from triomq.protocol.settings import SettingError, bind, declarations
 from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.remoting.member_tls import MemberTlsSettings
 from triomq.remoting.tls import TlsSettings
@@ -79,7 +79,11 @@ class Configuration:
         client, used_client = bind(ClientSettings, given, source=source)
         unknown = sorted(given.keys() - (used_broker | used_store | used_server | used_client))
         if unknown:
-            raise SettingError(source, unknown[0], "is not a key of the broker")
+            records = (BrokerSettings, StoreSettings, ServerSettings, ClientSettings)
+            known = [each.key for record in records for each in declarations(record)]
+            near = similar_names(unknown[:1], known)[unknown[0]]
+            hint = f"; did you mean {near}?" if near else ""
+            raise SettingError(source, unknown[0], f"is not a key of the broker{hint}")
         configuration = cls(broker, store, server, client)
         configuration.check()
         return configuration

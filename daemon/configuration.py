@@ -159,7 +159,7 @@ class ConfigurationLayers:
     def unknown_keys(self) -> dict[str, str | None]:
         """Return the keys of the file without effect -> the most similar declared key, or None."""
         unknown = [key for key in self.unknown_values() if key not in self._expected]
-        return _guesses(unknown, self._known | self._expected)
+        return similar_names(unknown, self._known | self._expected)
 
     def retired_keys(self) -> dict[str, str]:
         """Return the keys of the layers that have had no effect since this version -> what holds instead."""
@@ -173,7 +173,7 @@ class ConfigurationLayers:
             for name in self.environment.properties
             if name.startswith(_OWN_PREFIXES) and name not in known and not name.startswith(_CLIENT_PROPERTIES)
         ]
-        return _guesses(unknown, {name for name in known if name.startswith(_OWN_PREFIXES)})
+        return similar_names(unknown, {name for name in known if name.startswith(_OWN_PREFIXES)})
 
 
 def load_configuration(
@@ -255,7 +255,7 @@ def check_namesrv_addresses(text: str, source: str) -> None:
             )
 
 
-def _guesses(unknown: Collection[str], known: Collection[str]) -> dict[str, str | None]:
+def similar_names(unknown: Collection[str], known: Collection[str]) -> dict[str, str | None]:
     """Return unknown name -> the most similar known name, or None."""
     if not unknown:
         return {}

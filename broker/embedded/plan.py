@@ -26,7 +26,8 @@ STOP_SECONDS = 20.0
 
 
 class ClusterPlan:
-    """The options that both kinds of cluster share. Raises ValueError for incompatible ones."""
+    """The options that both kinds of cluster share. Raises ValueError for incompatible ones, SettingError for a setting
+    that brokers do not have or cannot use."""
 
     def __init__(
         self,
@@ -47,6 +48,14 @@ class ClusterPlan:
         self.broker_port = broker_port
         self.cluster_name = cluster_name
         self.settings = dict(settings or {})
+        if self.settings:
+            self._check_settings()
+
+    def _check_settings(self) -> None:
+        """Check them here and not at the start, where an error comes out of nurseries, as a group of errors."""
+        from triomq.broker.configuration import Configuration  # imports much of the broker
+
+        Configuration.from_values(self.values("broker-a", Path(), "127.0.0.1:9876"), source="settings of the cluster")
 
     def broker_names(self) -> list[str]:
         return [f"broker-{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"[: self.brokers]]

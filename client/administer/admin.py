@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from triomq.client.administer.messages import MessageAdmin, MessageTrack, TrackType
-from triomq.client.core.config import ClientConfig, ClientOptions
-from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.config import ClientOptions
+from triomq.client.core.errors import ClientClosed
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
+from triomq.client.instance.own_client import client_of
 from triomq.protocol import java_properties
 from triomq.protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
 from triomq.protocol.bodies.broker_stats import BrokerStatsData
@@ -50,9 +51,7 @@ class Admin(MessageAdmin):
     def __init__(
         self, *, client: Client | None = None, timeout_seconds: float = 5.0, **options: Unpack[ClientOptions]
     ) -> None:
-        if client is not None and options:
-            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
-        super().__init__(client if client is not None else Client(ClientConfig(**options)), timeout_seconds)
+        super().__init__(client_of(self, client, options), timeout_seconds)
         self._owns_client = client is None
         self._stack = AsyncExitStack()
 

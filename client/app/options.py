@@ -1,4 +1,4 @@
-"""The options of handlers, and which name was meant when one does not exist."""
+"""The options of handlers and applications."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import ConfigurationError
 from triomq.client.core.hooks import ConsumeHook, FilterHook
+from triomq.client.core.option_names import check_option_names
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
 
 
@@ -35,12 +36,14 @@ def check_consumer_options(given: Mapping[str, object]) -> None:
     for name in given:
         if name in ClientOptions.__annotations__:
             raise ConfigurationError(f"{name!r} is an option of the application, not of a handler: TrioMQ({name}=...)")
-    _check("app.consumer", given, known)
+    check_option_names("app.consumer", given, known, rules="ConsumeRules")
 
 
 def check_application_options(given: Mapping[str, object]) -> None:
     """Raise ConfigurationError for a keyword argument that `TrioMQ` does not have."""
-    _check("TrioMQ", given, ("name", "serializer", "backend", "send_timeout_seconds", *ClientOptions.__annotations__))
+    check_option_names(
+        "TrioMQ", given, ("name", "serializer", "backend", "send_timeout_seconds", *ClientOptions.__annotations__)
+    )
 
 
 def unsettable(name: str, attributes: Collection[str]) -> str:
@@ -54,11 +57,3 @@ def unsettable(name: str, attributes: Collection[str]) -> str:
             "`with app.testing(rocketmq):` points the application at its cluster"
         )
     return f"an application has no attribute {name!r} to set{f':{meant}' if meant else ''}"
-
-
-def _check(function: str, given: Mapping[str, object], known: tuple[str, ...]) -> None:
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
-            raise ConfigurationError(f"{function} has no option {name!r}: {hint}")

@@ -28,7 +28,7 @@ from triomq.client.consume.rebalance import Holder, Rebalancer
 from triomq.client.consume.running_info import ConsumerFacts, describe
 from triomq.client.core import requests
 from triomq.client.core.allocation import Averagely, Strategy
-from triomq.client.core.config import ClientConfig, ClientOptions
+from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.consumer_stats import ConsumerStats
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
@@ -39,6 +39,7 @@ from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.members import ConsumerMember
+from triomq.client.instance.own_client import client_of
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol import system_topics
 from triomq.protocol.bodies.heartbeat import ConsumerData
@@ -84,9 +85,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
 
     def __init__(self, group: str, client: Client | None, options: ClientOptions, settings: GroupSettings) -> None:
         check_group(group, "consumer")
-        if client is not None and options:
-            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
-        self._client = client if client is not None else Client(ClientConfig(**options))
+        self._client = client_of(self, client, options)
         self._owns_client = client is None
         self.group_name = group
         self._group = self._client.namespace.wrap(group)

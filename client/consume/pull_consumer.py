@@ -18,13 +18,14 @@ import trio
 from triomq.client.consume.offset_store import BrokerOffsets, FileOffsets, OffsetStore
 from triomq.client.consume.pulling import Puller
 from triomq.client.core import requests
-from triomq.client.core.config import ClientConfig, ClientOptions
-from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.config import ClientOptions
+from triomq.client.core.errors import ClientClosed
 from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.results import MessageModel, PullResult, PullStatus
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
+from triomq.client.instance.own_client import client_of
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_FROM_LAST_OFFSET, ConsumerData
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -56,9 +57,7 @@ class PullConsumer(ProcessBound):
         **options: Unpack[ClientOptions],
     ) -> None:
         check_group(group, "consumer")
-        if client is not None and options:
-            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
-        self._client = client if client is not None else Client(ClientConfig(**options))
+        self._client = client_of(self, client, options)
         self._owns_client = client is None
         self.group_name = group
         self.group = self._client.namespace.wrap(group)

@@ -23,6 +23,7 @@ What is here, by question:
     what can be set?         config              ClientConfig, ClientOptions, Credentials
                              consume_rules       ConsumeRules
                              hooks               what applications can look into
+                             option_names        which option was meant by a name that does not exist
     what comes back?         results, errors     the values and the tree of exceptions
     who is this client?      client_id           the client id that brokers see
     where do logs go?        log                 loggers that end in Python's logging

@@ -68,7 +68,9 @@ class MessagePreparer:
     def check(self, message: Message) -> None:
         """Raise InvalidMessage for a message that no broker accepts."""
         if not isinstance(message.body, bytes | bytearray | memoryview):
-            raise InvalidMessage(f"the body must be bytes, not {type(message.body).__name__}; encode it: text.encode()")
+            is_text = isinstance(message.body, str)
+            hint = "encode it: text.encode()" if is_text else "encode it, or use a serializer: Json()"
+            raise InvalidMessage(f"the body must be bytes, not {type(message.body).__name__}; {hint}")
         if not message.body:
             raise InvalidMessage("the body is empty")
         if len(message.body) > self._rules.max_message_bytes:

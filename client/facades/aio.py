@@ -88,6 +88,12 @@ class AioFacade(AioKind):
             self._threads.stop()
             await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
 
+    def _begin(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+        call: Any = self._wait(method, args, kwargs)
+        # "coroutine 'Producer.send' was never awaited": Python says nothing else about it.
+        call.__qualname__ = f"{type(self).__name__}.{method.__name__}"
+        return call
+
     async def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         return await self._result_of(self._opened(), partial(method, *args, **kwargs))
 

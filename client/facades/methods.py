@@ -44,6 +44,10 @@ class Facade(ProcessBound):
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         """Run an async method of the core, and wait for it as this facade does."""
 
+    def _begin(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+        """Call a method of the application's: `_wait`, under the name that the application knows."""
+        return self._wait(method, args, kwargs)
+
     def _opening(self, portal: Portal) -> None:
         """Called before this object is opened in the portal's thread."""
         self._home = portal
@@ -106,7 +110,7 @@ class waiting(Generic[P, T]):
 
         @wraps(method)
         def call(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
-            return facade._wait(getattr(facade._core, name), args, kwargs)
+            return facade._begin(getattr(facade._core, name), args, kwargs)
 
         self._call = call
 

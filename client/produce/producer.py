@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 import trio
 
-from triomq.client.core.config import ClientConfig, ClientOptions
+from triomq.client.core.config import ClientOptions
 from triomq.client.core.errors import ClientClosed, ConfigurationError, InvalidMessage, MQClientError
 from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import SendHook
@@ -30,10 +30,12 @@ from triomq.client.core.routes import TopicRoute
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
+from triomq.client.instance.own_client import client_of
 from triomq.client.payloads.decoder import Decoder
 from triomq.client.payloads.kinds import classes_of, names_of
 from triomq.client.payloads.serializer import Bytes, Serializer
 from triomq.client.produce import request_reply
+from triomq.client.produce.only_messages import takes_message
 from triomq.client.produce.pipeline import Pipeline
 from triomq.client.produce.sender import Attempts, Sender
 from triomq.client.produce.trace import TraceSender
@@ -85,11 +87,9 @@ class Producer(ProcessBound, Generic[T]):
         **options: Unpack[ClientOptions],
     ) -> None:
         check_group(group, "producer")
-        if client is not None and options:
-            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
         if retries < 0 or max_in_flight < 1 or not send_timeout_seconds > 0:
             raise ConfigurationError("retries must not be negative; max_in_flight and the time limit must be positive")
-        self._client = client if client is not None else Client(ClientConfig(**options))
+        self._client = client_of(self, client, options)
         self._owns_client = client is None
         self.group_name = group
         self.group = self._client.namespace.wrap(group)
@@ -154,6 +154,7 @@ class Producer(ProcessBound, Generic[T]):
 
     # Sending.
 
+    @takes_message
     async def send(
         self,
         message: Message,
@@ -179,6 +180,7 @@ class Producer(ProcessBound, Generic[T]):
             span.stored(result)
             return result
 
+    @takes_message
     async def send_oneway(
         self,
         message: Message,
@@ -259,6 +261,7 @@ class Producer(ProcessBound, Generic[T]):
         route = await self._sender.publish_route(self._client.namespace.wrap(topic))
         await self._client.make_known(route.topic)
 
+    @takes_message
     async def request(
         self, message: Message, *, timeout_seconds: float = 3.0, sharding_key: str | None = None
     ) -> MessageExt:

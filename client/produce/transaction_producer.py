@@ -26,6 +26,7 @@ from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import Handler, check_takes, without_library_frames
 from triomq.client.payloads.serializer import Serializer
+from triomq.client.produce.only_messages import takes_message
 from triomq.client.produce.producer import Producer
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import RequestCode
@@ -87,6 +88,7 @@ class TransactionProducer(Producer[T]):
         self._max_checks = max_checks
         self._checks = 0
 
+    @takes_message
     async def send_in_transaction(
         self, message: Message, argument: Any = None, *, timeout_seconds: float | None = None
     ) -> TransactionSendResult:

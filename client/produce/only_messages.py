@@ -1,0 +1,29 @@
+"""Methods that take a message, called with something else: other clients take topic and body there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from triomq.client.core.errors import InvalidMessage
+from triomq.protocol.message import Message
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_message(method: Callable[P, R]) -> Callable[P, R]:
+    """Have a method raise InvalidMessage, which says what it takes, unless its first argument is a message."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, message: Any, *others: Any, **options: Any) -> Any:
+        if not isinstance(message, Message):
+            values = " (values of a serializer: send_value(topic, value))" if name == "send" else ""
+            raise InvalidMessage(
+                f"{name} takes a Message, not {type(message).__name__}: {name}(Message(topic, body)){values}"
+            )
+        return method(self, message, *others, **options)  # type: ignore[arg-type]
+
+    return call  # type: ignore[return-value]
