@@ -62,6 +62,13 @@ def segments(directories: tuple[str, ...]) -> list[Segment]:
     return sorted(found, key=lambda segment: segment.start)
 
 
+def no_log(root: str, commit_logs: tuple[str, ...]) -> str:
+    """Return the error for a store without a log: `triomq dev --store DIR` keeps its store in DIR/store."""
+    inner = Path(root) / "store"
+    hint = f"; did you mean {inner}?" if (inner / "commitlog").is_dir() else ""
+    return f"option path: no commit log files in {', '.join(commit_logs)}{hint}"
+
+
 def queue_directories(root: str) -> Iterator[tuple[str, int, str]]:
     """(topic, queue id, directory) of every consume queue, sorted."""
     base = Path(root) / "consumequeue"

@@ -32,6 +32,7 @@ from triomq.spark.store_files import (
     QueueFiles,
     Segment,
     next_record,
+    no_log,
     queue_directories,
     recovered_end,
     segments,
@@ -101,7 +102,7 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
     def partitions(self) -> list[InputPartition]:
         found = used_segments(segments(self.options.commit_log_paths))
         if not found:
-            raise OptionError(f"option path: no commit log files in {', '.join(self.options.commit_log_paths)}")
+            raise OptionError(no_log(self.options.root, self.options.commit_log_paths))
         log_end = recovered_end(self.options.root, found) if self.options.log_end == "recovered" else found[-1].end
         return self._segment_parts(found, log_end) if self.options.split == "segment" else self._queue_parts(log_end)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,10 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.environment import read_environment
+from triomq.daemon.errors import StartError
 from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs
 from triomq.daemon.run import report, run
+from triomq.daemon.shortage import leaves
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.controller import serve as serve_namesrv
 from triomq.remoting.config import ServerSettings
@@ -37,6 +40,8 @@ class Both:
     demonstrate: Callable[[str], Awaitable[None]] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further settings of the broker, by their keys; they win over those that follow from the other fields."""
+    store_option: str = "--store"
+    """The option of the command line that gives `data`."""
 
 
 def run_both(program: str, both: Both) -> int:
@@ -64,7 +69,8 @@ async def _serve(program: str, both: Both, *, task_status: trio.TaskStatus[str])
     """Run both daemons; the broker stops before the NameServer, so that it can unregister there."""
     broker_stopped = trio.Event()
     async with trio.open_nursery() as nursery:
-        namesrv_port: int = await nursery.start(_namesrv, both, broker_stopped)
+        with _errors_name_options({"listenPort": "--namesrv-port"}):
+            namesrv_port: int = await nursery.start(_namesrv, both, broker_stopped)
         name_server = f"127.0.0.1:{namesrv_port}"
         configuration = Configuration.from_values(
             {
@@ -82,7 +88,16 @@ async def _serve(program: str, both: Both, *, task_status: trio.TaskStatus[str])
         controller = BrokerController(configuration, now_ms=system_now_ms)
         try:
             async with trio.open_nursery() as broker_nursery:
-                await broker_nursery.start(controller.serve)
+                with _errors_name_options(
+                    {
+                        "listenPort": "--listen-port",
+                        "dashboardPort": "--dashboard-port",
+                        "metricsPort": "--metrics-port",
+                        "storePathRootDir or storePathCommitLog": both.store_option,
+                        "storePathRootDir": both.store_option,
+                    }
+                ):
+                    await broker_nursery.start(controller.serve)
                 store = both.data / "store"
                 print(f"NameServer on port {namesrv_port}, broker on port {controller.port}, store in {store}")  # noqa: T201
                 if both.demonstrate is not None:
@@ -94,6 +109,21 @@ async def _serve(program: str, both: Both, *, task_status: trio.TaskStatus[str])
                     task_status.started(both.how_to_connect(name_server))
         finally:
             broker_stopped.set()
+
+
+@contextmanager
+def _errors_name_options(names: Mapping[str, str]) -> Iterator[None]:
+    """Have errors of a start tell to set what this command has: options, where a daemon of its own has settings."""
+    try:
+        yield
+    except Exception as error:
+        for cause in leaves(error):
+            if isinstance(cause, StartError):
+                text = str(cause)
+                for key, option in names.items():
+                    text = text.replace(f"set {key}", f"set {option}")
+                raise StartError(text, cause.exit_code) from None
+        raise
 
 
 async def _namesrv(both: Both, broker_stopped: trio.Event, *, task_status: trio.TaskStatus[int]) -> None:

@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="triomq dev", description="A NameServer, a broker and its dashboard, for development."
     )
-    parser.add_argument("--store", type=Path, help="directory of the store (default: a temporary one)")
+    parser.add_argument("--store", type=Path, metavar="DIR", help="keep the store, in DIR/store (default: temporary)")
     parser.add_argument("--namesrv-port", type=port, default=9876, help="port of the NameServer (9876)")
     parser.add_argument("--listen-port", type=port, default=10911, help="port of the broker (10911)")
     parser.add_argument("--dashboard-port", type=port, default=8082, help="port of the dashboard (8082), 0 for none")

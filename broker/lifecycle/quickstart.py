@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(sys.argv[1:] if arguments is None else arguments)
     ports = options.namesrv_port, options.listen_port, options.metrics_port, options.dashboard_port
     how_to_connect = None if options.once else partial(_how_to_connect, options=options)
-    return run_both("quickstart", Both(options.data, *ports, how_to_connect, _demonstrate))
+    return run_both("quickstart", Both(options.data, *ports, how_to_connect, _demonstrate, store_option="--data"))
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

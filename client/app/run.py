@@ -18,6 +18,7 @@ from typing import Any
 
 import trio
 
+from triomq import __version__
 from triomq.client.app import reload
 from triomq.client.app.application import TrioMQ
 from triomq.client.core.errors import ConfigurationError, MQClientError
@@ -30,7 +31,8 @@ log = logging.getLogger("triomq.app")
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="triomq", description="Run applications of triomq.TrioMQ.")
-    commands = made.add_subparsers(required=True)
+    made.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = made.add_subparsers()
     commands.add_parser("dev", add_help=False, help="serve NameServer, broker and dashboard for development")
     run = commands.add_parser("run", help="run one until Ctrl-C or SIGTERM")
     run.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
@@ -45,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["dev"]:
         # Of the broker's package, which clients do not import.
         os.execv(sys.executable, [sys.executable, "-m", "triomq.broker.lifecycle.dev", *words[1:]])
-    options = parser().parse_args(words)
+    made = parser()
+    options = made.parse_args(words)
+    if not hasattr(options, "application"):
+        made.error("give dev or run; triomq --help says what they do")
     directory = Path(options.directory).resolve()
     if options.reload:
         words = [sys.executable, "-m", "triomq.client.app.run", "run"]

@@ -52,6 +52,7 @@ from triomq.remoting.process_bound import ProcessBound
 log = get_logger("triomq.client.consumer")
 
 UNSETTLED_SECONDS = 1.0
+MISSING_SECONDS = 10.0
 """Pause before the next round when a topic has no route, a member is not listed yet, or a lock was not granted."""
 LEAVE_SECONDS = 5.0
 SUBSCRIBE_SECONDS = 20.0
@@ -100,7 +101,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
         self._wake = trio.Event()
         self._hands_over = False
         self._tell_brokers = False
-        self._missing: set[str] = set()
+        self._missing: dict[str, float] = {}
         self._filters = FilterChecks(self._client, self._group)
         self._warn_at = 0.0
         self._offsets: OffsetStore
@@ -376,20 +377,29 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
             if not self._is_subscribed():
                 log.warning("topics not subscribed, so no message comes; call subscribe(topic)", group=self.group)
 
+    def _note_missing(self, topic: str, error: NoRoute) -> None:
+        """Say that a topic does not exist: at first start it does not, so that a warning comes only some time later."""
+        now = trio.current_time()
+        if topic not in self._missing:
+            self._missing[topic] = now + MISSING_SECONDS
+            log.info("topic not found yet; waiting for it", group=self.group, topic=topic)
+        elif now >= self._missing[topic]:
+            self._missing[topic] = inf
+            log.warning("topic not found; waiting for it", group=self.group, topic=topic, reason=str(error))
+
     async def _balance(self) -> bool:
         """Run one round. Return False when the next one must follow soon."""
         for topic in self.topics():
             try:
                 await self._client.route(topic)
             except NoRoute as error:
-                if not system_topics.is_retry_topic(topic) and topic not in self._missing:
-                    self._missing.add(topic)
-                    log.warning("topic not found yet; waiting for it", group=self.group, topic=topic, reason=str(error))
+                if not system_topics.is_retry_topic(topic):
+                    self._note_missing(topic, error)
             except MQClientError as error:
                 report(log, "routes not known", error, group=self.group)
                 return False
             else:
-                self._missing.discard(topic)
+                self._missing.pop(topic, None)
                 await self._filters.check(topic)
         if self._tell_brokers:
             self._tell_brokers = False

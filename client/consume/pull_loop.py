@@ -8,6 +8,7 @@ It pulls with long polls as fast as the window empties, waits while the window i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Protocol
 
 import trio
@@ -34,6 +35,7 @@ FULL_SECONDS = 1.0
 UNLOCKED_SECONDS = 3.0
 NO_PROGRESS_SECONDS = 0.5
 FLOW_CONTROL_SECONDS = 0.02
+RESTART_NOTED_SECONDS = 10.0
 
 
 class PullOwner(Protocol):
@@ -82,6 +84,7 @@ class PullLoop:
         self._rules = rules
         self._submit = submit
         self._skipped = skipped
+        self._note_restart_at = -inf
 
     async def run(self, assigned: AssignedQueue) -> None:
         """Pull until the queue is dropped."""
@@ -174,7 +177,10 @@ class PullLoop:
         """Log the error, repair what can be repaired, and return the pause before the next pull, in seconds."""
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_SECONDS
-        if assigned.last_pull_error != str(error):
+        if isinstance(error, BrokerRefused) and error.code in NOT_REGISTERED and assigned.last_pull_error is None:
+            self._note_restart(error)
+            assigned.last_pull_error = ""  # the next refusal is worth a warning: a heartbeat did not help
+        elif assigned.last_pull_error != str(error):
             report(log, "pull failed; continuing", error, queue=str(assigned.queue))
             assigned.last_pull_error = str(error)
         if self._tells_of_deletion(assigned, error):
@@ -192,6 +198,14 @@ class PullLoop:
         except MQClientError as second:
             log.debug("recovery from a failed pull failed", queue=str(assigned.queue), error=str(second))
         return ERROR_SECONDS
+
+    def _note_restart(self, error: BrokerRefused) -> None:
+        """Say once for all queues that a broker does not know the group, which a heartbeat mends."""
+        now = trio.current_time()
+        if now >= self._note_restart_at:
+            self._note_restart_at = now + RESTART_NOTED_SECONDS
+            name = ResponseCode(error.code).name
+            log.info("group not known by a broker that restarted; heartbeat sent", broker=error.address, reason=name)
 
     def _tells_of_deletion(self, assigned: AssignedQueue, error: Exception) -> bool:
         """Return whether this refusal of a pull says that the position means nothing any more. A slave may only not

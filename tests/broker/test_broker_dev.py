@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
 from free_ports import free_port
 from printed_until import printed_until
 
@@ -58,14 +60,23 @@ def test_a_setting_without_a_value_is_one_line() -> None:
     assert "'brokerName' is not KEY=VALUE" in done.stderr
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
-    taken = str(free_port())
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "http.server", taken], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as holder:
-        assert holder.stdout is not None and "Serving" in holder.stdout.readline()
-        command = [*COMMAND, "--namesrv-port", "0", "--listen-port", taken, "--dashboard-port", "0"]
+@pytest.mark.parametrize("option", ["--namesrv-port", "--listen-port"])
+def test_a_port_that_is_taken_is_one_line_that_names_the_option(option: str) -> None:
+    with socket.create_server(("", 0)) as holder:
+        taken = str(holder.getsockname()[1])
+        ports = {"--namesrv-port": "0", "--listen-port": "0", "--dashboard-port": "0", option: taken}
+        command = [*COMMAND, *(word for pair in ports.items() for word in pair)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        holder.kill()
     assert done.returncode == 255
-    assert re.fullmatch(rf"triomq dev: cannot listen on port {taken}.*set listenPort\n", done.stderr), done.stderr
+    assert re.fullmatch(rf"triomq dev: cannot listen on .*{taken}.*or set {option}\n", done.stderr), done.stderr
+
+
+def test_a_store_in_use_is_one_line_that_names_the_option(tmp_path: Path) -> None:
+    command = [*COMMAND, "--store", str(tmp_path), "--namesrv-port", "0", "--listen-port", "0", "--dashboard-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        printed_until(process, "Ctrl-C")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        process.terminate()
+    assert done.returncode != 0
+    assert "in use by another process" in done.stderr
+    assert "set --store to another directory" in done.stderr

@@ -432,6 +432,16 @@ async def until_reloaded(producer: Producer, topic: str, directory: Path) -> Non
         pass
 
 
+def test_the_command_says_what_it_can_do_and_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, code in (([], 2), (["--version"], 0)):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == code
+    printed = capsys.readouterr()
+    assert printed.err.endswith("triomq: error: give dev or run; triomq --help says what they do\n")
+    assert printed.out == f"triomq {triomq.__version__}\n"
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [

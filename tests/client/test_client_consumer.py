@@ -325,6 +325,40 @@ async def test_a_broker_that_forgot_us_hears_from_us_at_once(cluster: FakeCluste
         assert len(cluster.broker.of(RequestCode.HEART_BEAT)) > beats + 1
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_restarted_broker_is_one_line_and_a_warning_only_if_a_heartbeat_does_not_help(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    cluster = FakeCluster.installed(monkeypatch, "T", queues=4)
+    answer = refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist\nSee http://faq")
+    cluster.broker.will(PULL, *[answer] * 4 * count)
+    with caplog.at_level(logging.INFO, "triomq.client.pull"):
+        async with consumer() as one:
+            one.listen(collect_into([]))
+            await trio.sleep(30)
+    assert [record.levelname for record in caplog.records] == ["INFO", *["WARNING"] * 4 * (count - 1)]
+    assert "SUBSCRIPTION_NOT_EXIST" in caplog.records[0].getMessage()
+    assert "http://" not in caplog.records[0].getMessage()
+
+
+async def test_a_topic_that_does_not_exist_yet_is_a_warning_only_after_a_while(
+    cluster: FakeCluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = PushConsumer("G", name_server=NAME_SERVER)
+    with caplog.at_level(logging.INFO, "triomq.client.consumer"):
+        async with made:
+            made.subscribe("Later")
+            made.listen(collect_into([]))
+            await trio.sleep(9)
+            seen = [(record.levelname, record.getMessage()) for record in caplog.records]
+            assert [level for level, text in seen if "not found" in text] == ["INFO"]
+            assert all(len(text) < 120 for _, text in seen)
+            await trio.sleep(120)
+    late = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(late) == 1
+    assert "mqadmin updateTopic" in late[0]
+
+
 async def test_a_consumer_of_a_master_that_stops_looks_for_the_next_one_at_once(
     cluster: FakeCluster, autojump_clock: MockClock
 ) -> None:

@@ -12,7 +12,7 @@ from triomq.spark.errors import StoreDamaged
 from triomq.spark.jobs.rebuild import write_index
 from triomq.spark.jobs.store_tables import StoreFacts
 from triomq.spark.jobs.store_walk import Finding, SegmentWalk, index_entries, queue_entries
-from triomq.spark.store_files import queue_directories, recovered_end, segments, used_segments
+from triomq.spark.store_files import no_log, queue_directories, recovered_end, segments, used_segments
 from triomq.store.delay import DelayLevels
 
 SOUND = ["1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention"]
@@ -90,3 +90,12 @@ def test_the_index_is_made_anew_byte_by_byte(unpacked: Callable[[str], Path], tm
     assert list(write_index((facts, str(tmp_path)))) == [(3867,)]
     made = [path.read_bytes() for path in sorted((tmp_path / "index").iterdir())]
     assert made == [Path(path).read_bytes() for path in facts.index_files]
+
+
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_a_directory_that_holds_the_store_of_a_development_cluster_is_named(tmp_path: Path, is_inner: bool) -> None:
+    if is_inner:
+        (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    hint = f"; did you mean {tmp_path}/store?" if is_inner else ""
+    said = no_log(str(tmp_path), (f"{tmp_path}/commitlog",))
+    assert said == f"option path: no commit log files in {tmp_path}/commitlog{hint}"
