@@ -45,6 +45,8 @@ MANY_PARAMETERS: dict[str, str] = {
     "client/consume/lite_pull_consumer.py:LitePullConsumer.__init__": OPTIONS,
     "client/consume/push_consumer.py:PushConsumer.__init__": OPTIONS,
     "client/produce/producer.py:Producer.__init__": OPTIONS,
+    "client/facades/aio.py:Producer.send_value": "the parts of a message, given by name",
+    "client/facades/blocking.py:Producer.send_value": "the parts of a message, given by name",
     "client/produce/producer.py:Producer.send_value": "the parts of a message, given by name",
     "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
     "broker/transactions/half_message.py:HalfMessage.__init__": "the fields of a message, given by name",

@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import trio
 
@@ -39,6 +39,13 @@ from triomq.client.facades.tables import (
     TransactionProducerFacade,
 )
 from triomq.protocol.message import MessageExt
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from triomq.client.core.results import SendResult
+    from triomq.client.payloads.serializer import Serializer
+    from triomq.client.produce.producer import V
 
 
 class BlockingFacade(BlockingKind):
@@ -100,15 +107,77 @@ class BlockingFacade(BlockingKind):
 
 
 class Producer(BlockingFacade, ProducerFacade[T]):
-    """See `triomq.Producer`."""
+    """Sends messages (RocketMQ: DefaultMQProducer). Use it as `with Producer(group) as producer`.
+
+    `group` names the producers that send the same kind of messages. `client`: share this open client instead of
+    creating one; then no client options are allowed. `send_timeout_seconds`: limit of one send with all its attempts.
+    `retries`: attempts after the first; those that reach no broker do not count. `retry_when_not_stored_ok`: also try
+    another broker when the message is stored but not flushed or replicated in time. `default_topic_queues`: number of
+    queues of a topic that the first send creates, with the settings of `template_topic`. `rules`: sizes and
+    compression. `latency_faults`: avoid brokers that were slow or failed. `max_in_flight`: sends that may wait for a
+    response at once; others wait for their turn. `send_hooks` see every attempt. `trace`: send message trace to the
+    usual topic, or to the one named. `serializer`: makes bodies of the values that `message`, `send_value`,
+    `request_value` and `reply_value` take.
+    """
+
+    if TYPE_CHECKING:
+
+        def send_value(
+            self,
+            topic: str,
+            value: T,
+            *,
+            tags: str | None = None,
+            keys: str | Iterable[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            delay_level: int = 0,
+            delay: timedelta | None = None,
+            sharding_key: str | None = None,
+            timeout_seconds: float | None = None,
+        ) -> SendResult:
+            """Send a value, as `send` does with a message. Raises what `message` and `send` raise."""
+
+        def request_value(
+            self,
+            topic: str,
+            value: T,
+            reply: Serializer[V],
+            *,
+            tags: str | None = None,
+            keys: str | Iterable[str] | None = None,
+            timeout_seconds: float = 3.0,
+        ) -> MessageExt[V]:
+            """Send a value and wait for the reply, whose `value` the serializer `reply` reads. Raises what `request`
+            raises, and WrongPayload for a reply that it cannot read."""
+
+        def reply_value(self, asked: MessageExt, value: T, *, tags: str | None = None) -> SendResult:
+            """Send a value as the reply to a request. Raises InvalidMessage when `asked` is not a request."""
 
 
 class TransactionProducer(BlockingFacade, TransactionProducerFacade[T]):
-    """See `triomq.TransactionProducer`. The two functions run in threads."""
+    """Sends transactional messages, and everything a `Producer` sends (RocketMQ: TransactionMQProducer).
+
+    `execute(message, argument)` runs the local transaction, `check(message)` looks up its outcome when the broker asks;
+    both return a LocalTransactionState and may be `async def`, or plain functions, which run in a thread. `max_checks`:
+    number of checks at once. The other parameters are those of `Producer`.
+
+    The two functions run in threads.
+    """
 
 
 class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
-    """See `triomq.PushConsumer`. Loop over it, or give it a listener, which runs in threads."""
+    """Consumes with a listener or in a loop; the members of the group share the queues (RocketMQ:
+    DefaultMQPushConsumer). All members of a group must subscribe to the same topics with the same expressions.
+
+    `model`: CLUSTERING shares the messages out, BROADCASTING gives every member all of them. `ordered`: one message at
+    a time for each queue, in order. `consume_from`: where a group begins in a queue without an offset, with
+    `consume_from_time` (local time when it has no zone) for CONSUME_FROM_TIMESTAMP. `strategy`: how queues are shared
+    out. `rules`: limits. `serializer`: makes each message's `value` of its body; a message whose body is wrong goes to
+    the dead letter topic. `client`: share this open client. `consume_hooks` see every call of the listener,
+    `filter_hooks` every pull. `trace`: send message trace to the usual topic, or to the one named.
+
+    Loop over it, or give it a listener, which runs in threads.
+    """
 
     _loop_here: Loop[T]
 
@@ -171,11 +240,22 @@ class Loop(Generic[T]):
 
 
 class PullConsumer(BlockingFacade, PullConsumerFacade):
-    """See `triomq.PullConsumer`."""
+    """Pulls from a queue and an offset that the application names (RocketMQ: DefaultMQPullConsumer).
+
+    `model` says where `commit` stores offsets: at the brokers, or (BROADCASTING) in a local file. `suspend_seconds`:
+    how long a broker may hold a pull that waits (`pull(..., wait=True)`). `client`: share this open client.
+    """
 
 
 class LitePullConsumer(BlockingFacade, LitePullConsumerFacade[T]):
-    """See `triomq.LitePullConsumer`."""
+    """Polls messages of its share of the queues, or of queues assigned by hand (RocketMQ: DefaultLitePullConsumer).
+
+    Messages are pulled in the background up to a limit, and `poll` returns them. With `auto_commit` (the default), what
+    one poll returned is stored as consumed by the next poll (at most every `auto_commit_seconds`), and when the `with`
+    block ends without an exception. Without it, call `commit`.
+
+    The other parameters are those of `PushConsumer`.
+    """
 
     def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt[T]]:
         """See `triomq.LitePullConsumer.poll`."""
@@ -184,4 +264,6 @@ class LitePullConsumer(BlockingFacade, LitePullConsumerFacade[T]):
 
 
 class Admin(BlockingFacade, AdminFacade):
-    """See `triomq.Admin`."""
+    """Administration: everything the `mqadmin` commands ask of brokers and name servers, as calls (RocketMQ:
+    DefaultMQAdminExt). Use it as `with Admin(...) as admin`. Topics and groups are wire names. `timeout_seconds`:
+    limit of each call. `client`: share this open client."""

@@ -7,8 +7,8 @@ missing in both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Generic
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic
 
 from triomq.client.administer.admin import Admin
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
@@ -25,6 +25,11 @@ from triomq.client.produce.transaction_producer import Check, Execute, Transacti
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from triomq.protocol.message import Message
+
 
 class ProducerFacade(Facade, Generic[T]):
     """`triomq.Producer`."""
@@ -39,10 +44,30 @@ class ProducerFacade(Facade, Generic[T]):
     send_many = waiting(Producer.send_many)
     request = waiting(Producer.request)
     queues = waiting(Producer.queues)
-    message = plain(Producer[T].message)
-    send_value = waiting(Producer[T].send_value)
-    request_value = waiting(Producer[T].request_value)
-    reply_value = waiting(Producer[T].reply_value)
+
+    # What mentions T is declared for type checkers, here and in both facades: pyright leaves T open in a table.
+    if TYPE_CHECKING:
+
+        def message(
+            self,
+            topic: str,
+            value: T,
+            *,
+            tags: str | None = None,
+            keys: str | Iterable[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            delay_level: int = 0,
+            delay: timedelta | None = None,
+        ) -> Message:
+            """Return a message whose body the serializer makes of `value`, to be sent in any way: in a batch, in a
+            transaction, later. Raises InvalidMessage for a value that it cannot write, or of another type than its own,
+            and what `Message` raises."""
+
+    else:
+        message = plain(Producer.message)
+        send_value = waiting(Producer.send_value)
+        request_value = waiting(Producer.request_value)
+        reply_value = waiting(Producer.reply_value)
 
 
 class TransactionProducerFacade(ProducerFacade[T]):

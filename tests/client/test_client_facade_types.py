@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 import triomq
 from triomq import aio, blocking
 from triomq.client.consume.group_consumer import GroupConsumer
+from triomq.client.facades import tables
 from triomq.client.instance.members import ConsumerMember
 
 NAMES = ["Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
@@ -58,6 +62,45 @@ def test_a_facade_has_every_method_with_its_parameters(module: Any, name: str) -
 def test_a_facade_is_constructed_as_the_trio_class_is(module: Any, name: str) -> None:
     core, facade = getattr(triomq, name), getattr(module, name)
     assert inspect.signature(facade.__init__) == inspect.signature(core.__init__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_editors_show_the_text_of_the_trio_class(name: str) -> None:
+    text = _in_one_line(getattr(triomq, name).__doc__)
+    assert _in_one_line(getattr(aio, name).__doc__).startswith(text)
+    plain = text.replace("`async with", "`with").replace("as async calls", "as calls")
+    assert _in_one_line(getattr(blocking, name).__doc__).startswith(plain)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "base"), [(aio, "Producer"), (blocking, "Producer"), (tables, "ProducerFacade")], ids=str
+)
+def test_declarations_for_type_checkers_are_those_of_the_trio_class(module: Any, base: str) -> None:
+    place = Path(inspect.getfile(getattr(module, base))).read_text()
+    declared = _methods(ast.parse(place), base, declared_only=True)
+    assert declared
+    core = _methods(ast.parse(Path(inspect.getfile(triomq.Producer)).read_text()), "Producer", declared_only=False)
+    for name, method in declared.items():
+        assert isinstance(method, ast.AsyncFunctionDef) == (module is aio), name
+        assert ast.unparse(method.args) == ast.unparse(core[name].args), name
+        assert ast.unparse(method.returns or method) == ast.unparse(core[name].returns or method), name
+        assert _in_one_line(ast.get_docstring(method) or "") == _in_one_line(ast.get_docstring(core[name]) or ""), name
+
+
+Method = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _methods(tree: ast.Module, cls: str, *, declared_only: bool) -> dict[str, Method]:
+    """Return the methods of a class; with `declared_only` those under TYPE_CHECKING."""
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
+    body = (
+        [one for node in found.body if isinstance(node, ast.If) for one in node.body] if declared_only else found.body
+    )
+    return {node.name: node for node in body if isinstance(node, Method)}
 
 
 PROGRAM = """
@@ -206,3 +249,46 @@ def test_a_type_checker_sees_the_parameters_of_the_facades(tmp_path: Path) -> No
     assert [int(line.split(":")[1]) for line in lines] == list(range(first, first + len(MISTAKES))), printed
     for line, expected in zip(lines, MISTAKES.values(), strict=True):
         assert expected in line
+
+
+# pyright, which most editors use, words its errors differently: what it must find, beside the lines.
+OF_PYRIGHT = {
+    'aio.Producer("orders", retry=3)': 'No parameter named "retry"',
+    'blocking.Producer("orders").send(Message("T", b""), timeout=3)': 'No parameter named "timeout"',
+    'blocking.Producer("orders").send("text")': 'cannot be assigned to parameter "message" of type "Message"',
+    'aio.Producer("o", serializer=Json(Order)).send_value("T", 17)': '"value" of type "Order"',
+    'aio.Producer("o", serializer=Json(Order)).message("T", 17)': '"value" of type "Order"',
+    'aio.Producer("o", serializer=Json(Order)).request_value("T", 17, Text())': '"value" of type "Order"',
+    'aio.Producer("o").send_value("T", Order(17))': '"value" of type "bytes"',
+    'blocking.Producer("o", serializer=Json(Order)).send_value("T", 17)': '"value" of type "Order"',
+    'blocking.Producer("o", serializer=Json(Order)).reply_value(MessageExt("T"), 17)': '"value" of type "Order"',
+    'blocking.Producer("o").request_value("T", b"", Text()).value.number': 'attribute "number" for class "str"',
+    'app.producer.send_value("T", 17)': '"value" of type "Order"',
+    'aio.PushConsumer("b", serializer=Json(Order)).listen(count)': '"MessageExt[Order]" is not assignable',
+}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="pyright runs in Node.js")
+def test_pyright_sees_what_mypy_sees(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + "".join(f"\n{mistake}" for mistake in OF_PYRIGHT))
+    source = Path(triomq.__file__).resolve().parents[1]
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(source)]}))
+    checked = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(program)],
+        cwd=tmp_path,
+        env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    found = json.loads(checked.stdout)["generalDiagnostics"]
+    errors: dict[int, str] = {}
+    for one in found:
+        line = one["range"]["start"]["line"] + 1
+        errors[line] = errors.get(line, "") + one["message"]
+    first = PROGRAM.count("\n") + 2
+    assert sorted(errors) == list(range(first, first + len(OF_PYRIGHT))), errors
+    for line, expected in enumerate(OF_PYRIGHT.values(), first):
+        assert expected in errors[line]
