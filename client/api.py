@@ -6,6 +6,7 @@
 from triomq.client import values
 from triomq.client.administer.admin import Admin
 from triomq.client.app.application import TrioMQ
+from triomq.client.app.router import Router
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
@@ -24,6 +25,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "Router",
     "TraceSender",
     "TransactionProducer",
     "TrioMQ",

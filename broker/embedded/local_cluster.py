@@ -22,6 +22,7 @@ import trio
 from triomq.broker.embedded.plan import START_SECONDS, STOP_SECONDS, ClusterPlan
 from triomq.broker.embedded.virtual_clock import VirtualClock
 from triomq.protocol.clock import NowMs
+from triomq.remoting import virtual_time
 from triomq.remoting.process_bound import ProcessBound
 
 if TYPE_CHECKING:
@@ -189,7 +190,9 @@ class LocalCluster(ProcessBound):
             async with self._stack:
                 self._stop = (trio.lowlevel.current_trio_token(), stop)
                 if self._clock is not None:
-                    self._clock.attach(self._seconds_to_next, self._log_end)
+                    watched = virtual_time.begin(self.name_server, self._has_topic)
+                    self._stack.callback(virtual_time.end, self.name_server)
+                    self._clock.attach(self._seconds_to_next, self._log_end, watched)
                     self._stack.callback(self._clock.detach)
                 started.set_result(None)
                 await stop.wait()
@@ -207,6 +210,11 @@ class LocalCluster(ProcessBound):
         from triomq.broker.embedded.agenda import seconds_to_next
 
         return min(seconds_to_next(one.serving) for one in self._controllers if one.serving is not None)
+
+    def _has_topic(self, topic: str) -> bool:
+        """Any thread may ask."""
+        serving = [one.serving for one in self._controllers if one.serving is not None]
+        return any(one.tables.metadata.topics.get(topic) is not None for one in serving)
 
     def _log_end(self) -> int:
         return sum(one.serving.store.committed.value for one in self._controllers if one.serving is not None)

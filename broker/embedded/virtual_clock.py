@@ -14,8 +14,9 @@ time: a jump never expires a live client.
 looks at deleteWhen), a deletion in progress. After each jump it waits until the cluster is idle and, if messages were
 stored, until the clients have been silent for `settle_seconds` of real time, so that their reactions (a retry, a
 commit) happen before the clock moves on. If nothing else is pending it gives them up to `patience_seconds`, since the
-next event may be what a client makes of the message that it is handling. Housekeeping that nobody can observe runs once
-per jump.
+next event may be what a client makes of the message that it is handling. It does not jump past a consumer of this
+process that has no queues yet of a topic that exists (remoting/virtual_time.py). Housekeeping that nobody can observe
+runs once per jump.
 
 A clock drives one cluster at a time. Any thread may call everything but `attach`.
 """
@@ -33,6 +34,7 @@ import trio
 
 from triomq.protocol.clock import JumpHeard, NowMs
 from triomq.remoting.process_bound import ProcessBound
+from triomq.remoting.virtual_time import Watched
 from triomq.store.disk.files import Files, UnsyncedFiles
 
 SHORTEST_JUMP_SECONDS = 0.1
@@ -42,6 +44,8 @@ JUST_BEHIND_SECONDS = 0.0005
 LONGEST_WAIT_SECONDS = 2.0
 """The longest real time of one wait for idleness, because a client may send all the time."""
 LOOK_SECONDS = 0.0005
+CONSUMERS_SECONDS = 30.0
+"""The longest real time for consumers of this process to get their queues before a jump."""
 ASK_SECONDS = 0.005
 """How often a condition is evaluated while clients have time to react."""
 MAX_JUMPS_KEPT = 10_000
@@ -64,6 +68,7 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
         self._settle_seconds = settle_seconds
         self._patience_seconds = patience_seconds
         self._run: _Run | None = None
+        self._watched: Watched | None = None
         self._heard: list[JumpHeard] = []
 
     # trio.abc.Clock.
@@ -112,11 +117,13 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
 
     def advance_until(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
         """Jump from one due event to the next until `condition()` is true (evaluated in this thread, also while clients
-        work). Raises TimeoutError if that takes more than `at_most_seconds` of the cluster's time."""
+        work). Raises TimeoutError if that takes more than `at_most_seconds` of the cluster's time; it names the
+        consumers of this process that have no queues."""
         target = self.current_time() + at_most_seconds
         while not self._comes_true(condition):
             if self.current_time() >= target:
-                raise TimeoutError(f"not true within {at_most_seconds:g} s of the cluster's time: {condition}")
+                waiting = "".join(f"; {each}" for each in self._watched.without_queues()) if self._watched else ""
+                raise TimeoutError(f"not true within {at_most_seconds:g} s of the cluster's time: {condition}{waiting}")
             self._in_run(self._step, target)
 
     async def advance_until_async(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
@@ -125,13 +132,14 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
 
     # What the cluster uses.
 
-    def attach(self, seconds_to_next: Callable[[], float], log_end: Callable[[], int]) -> None:
+    def attach(self, seconds_to_next: Callable[[], float], log_end: Callable[[], int], watched: Watched) -> None:
         """Control the time of this trio run. `seconds_to_next` returns the time to the next due event except full hours
-        (inf: none); `log_end` grows with every stored message."""
+        (inf: none); `log_end` grows with every stored message; `watched` are the consumers that a jump waits for."""
+        self._watched = watched
         self._run = _Run(trio.lowlevel.current_trio_token(), trio.Lock(), seconds_to_next, log_end)
 
     def detach(self) -> None:
-        self._run = None
+        self._run = self._watched = None
         self._heard.clear()
 
     def on_jump(self, heard: JumpHeard) -> None:
@@ -173,17 +181,37 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
             await self._work_off()
 
     async def _step(self, target: float) -> None:
-        """Jump to the next due event, at most to `target`."""
+        """Jump to the next due event, at most to `target`; or wait until the consumers have their queues, after which
+        they have as much time to react as after a jump."""
         run = self._run
         if run is None:
             return
         async with run.lock:
+            if await self._waited_for_consumers():
+                run.settled_end = -1
+                return
             from triomq.broker.tasks import next_hour
 
             now_ms = self.now_ms()
             until_due = min(run.seconds_to_next(), (next_hour(now_ms) - now_ms) / 1000) + JUST_BEHIND_SECONDS
             until_due = max(SHORTEST_JUMP_SECONDS, until_due)
             self._jump(max(0.0, min(target - self.current_time(), until_due)))
+
+    async def _waited_for_consumers(self) -> bool:
+        """Wait until the consumers of this process have the queues of topics that exist. Return whether some had not.
+        Raises TimeoutError."""
+        waiting = self._watched.waiting() if self._watched is not None else []
+        if not waiting:
+            return False
+        with trio.move_on_after(CONSUMERS_SECONDS):
+            while self._watched is not None and (waiting := self._watched.waiting()):  # noqa: ASYNC110 (in other threads)
+                await trio.sleep(ASK_SECONDS)
+            return True
+        raise TimeoutError(
+            f"the clock does not jump past consumers without queues, waited for {CONSUMERS_SECONDS:g} s: "
+            f"{'; '.join(waiting)}. In a trio task use advance_async or advance_until_async: what blocks the event "
+            "loop keeps its consumers from their queues"
+        )
 
     def _jump(self, seconds: float) -> None:
         self._ahead_seconds += seconds

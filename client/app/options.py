@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
@@ -14,6 +14,7 @@ from triomq.client.core.errors import ConfigurationError
 from triomq.client.core.hooks import ConsumeHook, FilterHook
 from triomq.client.core.option_names import check_option_names
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
+from triomq.client.payloads.serializer import Serializer
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -30,9 +31,16 @@ class ConsumerOptions(TypedDict, total=False):
     trace: bool | str
 
 
+class HandlerOptions(ConsumerOptions, total=False):
+    """Further keyword arguments of `TrioMQ.consumer`; see there for what they mean."""
+
+    publish_to: str
+    publish_serializer: Serializer[Any]
+
+
 def check_consumer_options(given: Mapping[str, object]) -> None:
     """Raise ConfigurationError for a keyword argument that `TrioMQ.consumer` does not have."""
-    known = ("topic", "expression", "group", "retries", "serializer", *ConsumerOptions.__annotations__)
+    known = ("topic", "expression", "group", "retries", "serializer", *HandlerOptions.__annotations__)
     for name in given:
         if name in ClientOptions.__annotations__:
             raise ConfigurationError(f"{name!r} is an option of the application, not of a handler: TrioMQ({name}=...)")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from triomq.client.core.errors import ConfigurationError
+from triomq.client.core.results import ConsumeStatus
 from triomq.client.instance.handlers import name_of, parameters_of
 from triomq.client.payloads.kinds import fits, names_of
 from triomq.client.payloads.kinds import name_of as name_of_type
 from triomq.client.payloads.serializer import Serializer
-from triomq.protocol.message import MessageExt
+from triomq.protocol.message import Message, MessageExt
 
 
 def serializer_for(function: Callable[..., Any], given: Serializer[Any] | None) -> Serializer[Any] | None:
@@ -40,6 +41,32 @@ def serializer_for(function: Callable[..., Any], given: Serializer[Any] | None) 
                 f"handler a serializer for {one}"
             )
     return serializer
+
+
+def check_returns(function: Callable[..., Any], serializer: Serializer[Any] | None) -> None:
+    """Raise ConfigurationError for a handler whose results are published, by this serializer, and which returns what
+    that cannot write, as far as its annotation tells."""
+    have = bytes if serializer is None else serializer.value_type()
+    returned = _resolved(function, _returned(function))
+    for kind in get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,):
+        if kind in (None, NoneType, ConsumeStatus) or (fits(kind, Message) and kind is not Any) or fits(kind, have):
+            continue
+        one, other = names_of(kind, have)
+        name = type(serializer).__name__
+        writes = "no serializer" if serializer is None else f"{name}, which writes values of type {other}"
+        raise ConfigurationError(
+            f"{name_of(function)} returns {one}, which is published, but there is {writes}: give "
+            f"publish_serializer=Json({one}), or another of triomq.serializers"
+        )
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    """Return the annotation of what a function returns; Any without one."""
+    try:
+        annotation = inspect.signature(function).return_annotation
+    except (TypeError, ValueError):
+        return Any
+    return Any if annotation is inspect.Signature.empty else annotation
 
 
 def _wanted(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

@@ -47,6 +47,7 @@ from triomq.protocol.bodies.running_info import ConsumerRunningInfo
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SQL92, TAG, SubscriptionData
+from triomq.remoting import virtual_time
 from triomq.remoting.process_bound import ProcessBound
 
 log = get_logger("triomq.client.consumer")
@@ -170,6 +171,10 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
             self._started_ms = self._client.config.now_ms()
             self._start()
             self.start_soon(self._keep_balanced)
+            watched = virtual_time.watched_at(self._client.config.name_servers)
+            if watched is not None:
+                watched.join(self)
+                stack.callback(watched.leave, self)
             self._stack = stack.pop_all()
         return self
 
@@ -248,6 +253,11 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
 
     def topics(self) -> set[str]:
         return set(self._subscriptions)
+
+    def topics_without_queues(self) -> list[str]:
+        """Return the topics, by wire names, of which this member does not hold its share yet. Any thread may ask."""
+        shares, held = self._rebalancer.last_shares, self._rebalancer.assigned
+        return [each for each in sorted(self.topics()) if each not in shares or not held.keys() >= {*shares[each]}]
 
     def subscription_of(self, topic: str) -> SubscriptionData | None:
         return self._subscriptions.get(topic)

@@ -2,6 +2,7 @@
 
 from triomq.client import values
 from triomq.client.app.application import TrioMQ
+from triomq.client.app.router import Router
 from triomq.client.facades.aio import (
     Admin,
     LitePullConsumer,
@@ -18,6 +19,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "Router",
     "TransactionProducer",
     "TrioMQ",
 ]

@@ -35,7 +35,7 @@ from triomq import (
     aio,
 )
 from triomq.client.app import reload
-from triomq.client.app.options import ConsumerOptions
+from triomq.client.app.options import ConsumerOptions, HandlerOptions
 from triomq.client.app.run import find, main
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
@@ -267,6 +267,8 @@ OF_THE_APPLICATION = {"group", "client", "serializer"}
 def test_a_handler_has_every_option_of_the_consumer_that_is_its_own() -> None:
     options = set(inspect.signature(PushConsumer.__init__).parameters) - OF_THE_APPLICATION - {"self", "options"}
     assert options == set(ConsumerOptions.__annotations__)
+    parameters = set(inspect.signature(TrioMQ.consumer).parameters)
+    assert not parameters & set(HandlerOptions.__annotations__)
 
 
 @pytest.mark.parametrize(

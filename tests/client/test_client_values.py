@@ -19,7 +19,7 @@ import triomq
 from triomq import aio, blocking, serializers, testing
 from triomq.client import compat
 from triomq.client.administer.admin import Admin
-from triomq.client.app.application import Transaction
+from triomq.client.app.router import Transaction
 from triomq.client.consume.concurrent import ConcurrentConsuming
 from triomq.client.core.errors import MQClientError
 
@@ -124,6 +124,7 @@ LIVE: dict[object, Callable[[], Any]] = {
     triomq.Client: lambda: triomq.Client(triomq.ClientConfig(**OPTIONS)),
     triomq.TraceSender: lambda: triomq.TraceSender(triomq.Client(triomq.ClientConfig(**OPTIONS))),
     triomq.TrioMQ: lambda: triomq.TrioMQ("app", **OPTIONS),
+    triomq.Router: triomq.Router,
     triomq.Delivery: delivery,
     Transaction: lambda: Transaction(in_the_end),
     compat.Producer: compat_named(compat.Producer),

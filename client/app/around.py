@@ -1,0 +1,80 @@
+"""What is done around each call of a handler: middleware, and publishing what it returns.
+
+    bill(message) -> first middleware -> second middleware -> the handler -> its result, back the same way -> publish_to
+
+All of it is awaited where the application runs; a plain handler runs in a thread, as it does without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from contextvars import copy_context
+from functools import partial
+from inspect import isawaitable
+from typing import Any, TypeAlias
+
+import trio
+
+from triomq.client.core.errors import ConfigurationError
+from triomq.client.core.results import ConsumeStatus
+from triomq.client.instance.handlers import Handler, check_takes, is_async, name_of
+from triomq.protocol.message import Message, MessageExt
+
+CallNext: TypeAlias = Callable[[MessageExt], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[MessageExt, CallNext], Awaitable[Any]]
+
+
+def check_middleware(function: Callable[..., Any]) -> None:
+    """Raise ConfigurationError for what cannot be awaited with a message and the next function."""
+    check_takes(function, "message", "call_next")
+    if not is_async(function):
+        raise ConfigurationError(f"{name_of(function)} must be an async function: it awaits call_next(message)")
+
+
+def through(middleware: Sequence[Middleware], call: CallNext) -> CallNext:
+    """Return a function that passes a message through all of these, the first one outermost."""
+    for each in reversed(middleware):
+        call = partial(_one, each, call)
+    return call
+
+
+async def _one(middleware: Middleware, call_next: CallNext, message: MessageExt) -> Any:
+    return await middleware(message, call_next)
+
+
+def awaited(call: Callable[..., Any], limit: int, threads: ExitStack) -> CallNext:
+    """Return an async function for a handler: it is awaited, or if it is a plain one, run in one of at most `limit`
+    threads, which end with the stack."""
+    if is_async(call):
+        return call
+    if trio.lowlevel.in_trio_run():
+        return Handler(call, limit)
+    pool = ThreadPoolExecutor(limit, thread_name_prefix="triomq-handler")
+    threads.callback(pool.shutdown, wait=False)
+
+    async def in_thread(message: MessageExt) -> Any:
+        running = asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call, message)
+        result = await running
+        return await result if isawaitable(result) else result
+
+    return in_thread
+
+
+def publishing(
+    call: CallNext, topic: str, make: Callable[..., Message], send: Callable[[Message], Awaitable[Any]]
+) -> CallNext:
+    """Return a function that sends what the call returns, before its message counts as consumed: a value, of which
+    `make` makes a message with the keys of the one that was handled, or a Message as it is. None, and what has the
+    message delivered again, is not sent."""
+
+    async def publish(message: MessageExt) -> Any:
+        result = await call(message)
+        if result is None or result is False or isinstance(result, ConsumeStatus):
+            return result
+        await send(result if isinstance(result, Message) else make(topic, result, keys=message.keys))
+        return None
+
+    return publish
