@@ -12,6 +12,8 @@
                      settings={"autoCreateTopicEnable": "false"}); they are stopped at the end of the test
 
 Options: --rocketmq-port N (port of the NameServer, default: a free one), --rocketmq-settings KEY=VALUE (repeatable).
+Under pytest-xdist each worker has a cluster of its own; with a port N the first worker takes N, the second N + 1.
+`-p no:triomq` leaves the plugin out. docs/how-to/testing.md has examples.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this plugin."""
     group = parser.getgroup("rocketmq", "RocketMQ for tests (TrioMQ)")
     group.addoption(
-        "--rocketmq-port", type=int, default=0, help="port of the NameServer of the fixture rocketmq (default: free)"
+        "--rocketmq-port",
+        type=int,
+        default=0,
+        metavar="N",
+        help="port of the NameServer of the fixture rocketmq (default: a free one); the worker gw1 of pytest-xdist "
+        "takes N + 1, and so on",
     )
     group.addoption(
         "--rocketmq-settings",
@@ -40,6 +47,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="KEY=VALUE",
         help="broker setting by its RocketMQ key, for the fixtures rocketmq and rocketmq_proc",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse options that cannot be used before the first test runs."""
+    _settings(config)
+    _port(config)
+
+
+def _port(config: pytest.Config) -> int:
+    """Return the port of this process's NameServer: several workers of pytest-xdist cannot share one."""
+    port: int = config.getoption("--rocketmq-port")
+    workers: dict[str, str] = getattr(config, "workerinput", {})
+    number = int(workers.get("workerid", "gw0").removeprefix("gw") or 0)
+    taken = port + number if port else 0
+    if not 0 <= taken <= 65535:
+        raise pytest.UsageError(f"--rocketmq-port {port}: there is no port {taken}")
+    return taken
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:
@@ -57,8 +81,7 @@ def rocketmq(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
     """Return a NameServer and a broker in a thread of this process, for the whole session."""
     from triomq.broker.embedded import LocalCluster
 
-    port: int = request.config.getoption("--rocketmq-port")
-    with LocalCluster(name_server_port=port, settings=_settings(request.config)) as cluster:
+    with LocalCluster(name_server_port=_port(request.config), settings=_settings(request.config)) as cluster:
         yield cluster
 
 
