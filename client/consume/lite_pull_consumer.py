@@ -143,6 +143,12 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
         if not await self._rebalancer.hold_exactly(wanted):
             self._wake.set()
 
+    def topics_without_queues(self) -> list[str]:
+        wanted = self._assigned_by_hand
+        if wanted is None:
+            return super().topics_without_queues()
+        return sorted({queue.topic for queue in wanted - self._rebalancer.assigned.keys()})
+
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""

@@ -143,6 +143,21 @@ def test_an_asyncio_application_is_ready_in_real_time(triomq: Cluster) -> None:
     asyncio.run(asyncio.wait_for(main(), LIMIT_SECONDS))
 
 
+@pytest.mark.parametrize("kind", ["subscribe", "assign"])
+def test_a_clock_asks_a_lite_pull_consumer_for_the_queues_that_it_reads(kind: str) -> None:
+    """Queues that are assigned by hand are no share of the topic, so no share is waited for."""
+    clock = VirtualClock()
+    with LocalCluster(clock=clock) as cluster, blocking.Producer("p", name_server=cluster.name_server) as producer:
+        queue = producer.send(blocking.Message("Orders", b"17")).queue
+        with blocking.LitePullConsumer("g", name_server=cluster.name_server) as consumer:
+            if kind == "assign":
+                consumer.assign([queue])
+            else:
+                consumer.subscribe("Orders")
+            clock.advance(1)
+            assert queue in consumer.assignment
+
+
 def test_a_consumer_in_a_cluster_with_another_clock_is_not_watched() -> None:
     watched = Watched(lambda topic: True)
     assert (watched.waiting(), watched.without_queues()) == ([], [])
