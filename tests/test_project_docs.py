@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import triomq
-from docs.generators import check_site, repository_pages, request_table, settings_tables
+from docs.generators import check_site, client_reference, repository_pages, request_table, settings_tables
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.settings import declarations
@@ -250,6 +250,19 @@ def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> N
 def test_the_reference_describes_every_public_name() -> None:
     described = re.findall(r"(?m)^::: triomq\.(\w+)$", (ROOT / "docs/reference/client.md").read_text())
     assert sorted([*described, "__version__"]) == sorted(triomq.__all__)
+
+
+def test_the_reference_of_the_client_can_be_read_in_the_repository_and_is_current() -> None:
+    page = client_reference.PAGE.read_text()
+    assert page == client_reference.current(page), "run: python docs/generators/client_reference.py"
+    for text in ("async send(", "send_timeout_seconds: float = 3.0,", "Sends messages (RocketMQ: DefaultMQProducer)"):
+        assert text in page
+
+
+def test_the_reference_of_the_client_is_made_of_directives_on_the_site() -> None:
+    page = client_reference.on_site(client_reference.PAGE.read_text())
+    assert "<!--" not in page and "```" not in page
+    assert "\n::: triomq.Producer\n::: triomq.TransactionProducer\n" in page
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())

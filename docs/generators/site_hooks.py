@@ -2,6 +2,7 @@
 
 - Pages that live outside of docs/ (the changelog, the examples ...) become pages of the site.
 - `<!-- generated: NAME -->` is replaced by text made from the code, so that no table can be out of date.
+- The reference of the client is made by mkdocstrings: client_reference.py.
 - Links keep working: repository_pages.py.
 """
 
@@ -11,6 +12,7 @@ import re
 from typing import Any
 
 import admin_commands
+import client_reference
 import command_help
 import limits_table
 import request_table
@@ -65,4 +67,5 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Insert generated tables, and adapt links to the pages of the site."""
     target = page.file.src_uri
     source = next((name for name, uri in pages().items() if uri == target and name != "README.md"), f"docs/{target}")
+    markdown = client_reference.on_site(markdown)
     return relinked(_MARKER.sub(lambda match: GENERATED[match[1]](), markdown), source, target)
