@@ -166,10 +166,10 @@ class BrokerController:
             memory=memory,
         )
         self._bind(server, table, fast_table)
-        refusal = await self._load(tables, stop)
         stopping = Stopping()
         work = Work(tables, server, memory, table, fast_table, certificates, stopping)
         try:
+            refusal = await self._load(tables, stop)
             if refusal is None and not stop.is_set():
                 with stopping.part("the broker"):
                     load_accounts(tables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,19 @@ async def test_verify_names_a_ledger_that_is_not_that_of_the_configuration(
     assert code == 1 and "PROBLEM" in text and "is the ledger of n0 of the group G" in text
     code, text = verify(**alone("n1"))
     assert code == 2 and "dledger-n1 does not exist" in text and "There is dledger-n0" in text
+
+
+async def test_a_start_that_fails_behind_its_store_lets_go_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(EIO, "the disk has gone")
+
+    settings = alone()
+    with monkeypatch.context() as patched:
+        patched.setattr("triomq.broker.group.log.note_identity", fail)
+        with pytest.RaisesGroup(pytest.RaisesExc(OSError), flatten_subgroups=True):
+            async with whole_broker(tmp_path, **settings):
+                pass
+    async with whole_broker(tmp_path, **settings) as broker:
+        assert await until_sent(broker, b"first") == 0
