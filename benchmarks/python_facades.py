@@ -1,16 +1,19 @@
 """Compare the three facades of the Python client, in one process each time, against one broker in a process of its own.
 
-    python benchmarks/python_facades.py [--messages 20000] [--seconds 2] [--rounds 3] [--only send,loop] [--json]
+    python benchmarks/python_facades.py [--messages 20000] [--seconds 2] [--rounds 3] [--only send,loop] [--cpu]
 
     send        one task (thread) that sends messages of 1 KiB one after the other
     send_64     64 tasks (threads) that do
+    send_many   every message a request of its own, as many in flight as `send_many` has by itself
+    send_batch  100 messages a request
     loop        push consumer, `async for` (`for`)
     receive     push consumer, `receive` and `message.ack()`
     ordered     `async for` over an ordered consumer
     listen      push consumer with a listener: `async def`, in `triomq.blocking` a plain function
 
 The best of the rounds is shown, and the median of the ratios to trio, which is what counts. The three alternate in
-every round, so that other load reaches them alike.
+every round, so that other load reaches them alike. With `--cpu`: CPU time of this process for each message, user and
+system, as the median of the rounds; opening and closing the client do not count.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ import asyncio
 import itertools
 import json
 import os
+import resource
 import statistics
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -36,6 +40,7 @@ from triomq.broker.embedded import ProcessCluster
 QUEUES = 4
 BATCH = 100
 BODY = b"x" * 1024
+BATCH_WAYS = ("send_many", "send_batch")
 MODULES: dict[str, Any] = {"trio": triomq, "asyncio": aio, "blocking": blocking}
 _numbers = itertools.count()
 
@@ -74,14 +79,39 @@ class Load:
         return self.messages // BATCH * BATCH
 
 
-# Sends: a number a second.
+class Took(NamedTuple):
+    """What a run took: messages a second, and microseconds of CPU time for each."""
+
+    rate: float
+    cpu_us: float
 
 
-async def send_awaited(load: Load, facade: Any, topic: str, tasks: int) -> float:
+class Watch:
+    """Measures the time and the CPU time of this process since its construction."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._cpu_began = _cpu_seconds()
+
+    def took(self, messages: int) -> Took:
+        cpu_us = (_cpu_seconds() - self._cpu_began) / messages * 1e6
+        return Took(messages / (time.perf_counter() - self._began), cpu_us)
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+# Sends.
+
+
+async def send_awaited(load: Load, facade: Any, topic: str, tasks: int) -> Took:
     sent = 0
 
     async with facade.Producer("facades", name_server=load.server) as producer:
         await producer.send(triomq.Message(topic, BODY))
+        watch = Watch()
         end = time.perf_counter() + load.seconds
 
         async def work() -> None:
@@ -96,14 +126,40 @@ async def send_awaited(load: Load, facade: Any, topic: str, tasks: int) -> float
                     nursery.start_soon(work)
         else:
             await asyncio.gather(*(work() for _ in range(tasks)))
-    return sent / load.seconds
+        return watch.took(sent)
 
 
-def send_blocking(load: Load, threads: int) -> float:
+async def send_together(load: Load, facade: Any, topic: str, way: str) -> Took:
+    async with facade.Producer("facades", name_server=load.server) as producer:
+        await producer.send(triomq.Message(topic, BODY))
+        watch = Watch()
+        if way == "send_many":
+            await producer.send_many(triomq.Message(topic, BODY) for _ in range(load.wanted))
+        else:
+            for _ in range(load.messages // BATCH):
+                await producer.send_batch([triomq.Message(topic, BODY) for _ in range(BATCH)])
+        return watch.took(load.wanted)
+
+
+def send_together_blocking(load: Load, way: str) -> Took:
+    topic = load.topic(filled=False)
+    with blocking.Producer("facades", name_server=load.server) as producer:
+        producer.send(triomq.Message(topic, BODY))
+        watch = Watch()
+        if way == "send_many":
+            producer.send_many(triomq.Message(topic, BODY) for _ in range(load.wanted))
+        else:
+            for _ in range(load.messages // BATCH):
+                producer.send_batch([triomq.Message(topic, BODY) for _ in range(BATCH)])
+        return watch.took(load.wanted)
+
+
+def send_blocking(load: Load, threads: int) -> Took:
     topic = load.topic(filled=False)
     counts = [0] * threads
     with blocking.Producer("facades", name_server=load.server) as producer:
         producer.send(triomq.Message(topic, BODY))
+        watch = Watch()
         end = time.perf_counter() + load.seconds
 
         def work(nth: int) -> None:
@@ -116,13 +172,13 @@ def send_blocking(load: Load, threads: int) -> float:
             thread.start()
         for thread in running:
             thread.join()
-    return sum(counts) / load.seconds
+        return watch.took(sum(counts))
 
 
 # Receiving.
 
 
-async def consume_awaited(load: Load, facade: Any, topic: str, way: str) -> float:
+async def consume_awaited(load: Load, facade: Any, topic: str, way: str) -> Took:
     left = load.wanted
     done = trio.Event() if facade is triomq else asyncio.Event()
 
@@ -133,7 +189,7 @@ async def consume_awaited(load: Load, facade: Any, topic: str, way: str) -> floa
             done.set()
 
     async with load.consumer(facade, topic, ordered=way == "ordered") as consumer:
-        began = time.perf_counter()
+        watch = Watch()
         if way == "listen":
             consumer.listen(one)
             await done.wait()
@@ -147,10 +203,10 @@ async def consume_awaited(load: Load, facade: Any, topic: str, way: str) -> floa
                 left -= 1
                 if left <= 0:
                     break
-        return load.wanted / (time.perf_counter() - began)
+        return watch.took(load.wanted)
 
 
-def consume_blocking(load: Load, topic: str, way: str) -> float:
+def consume_blocking(load: Load, topic: str, way: str) -> Took:
     left = itertools.count(1)
     done = threading.Event()
 
@@ -159,7 +215,7 @@ def consume_blocking(load: Load, topic: str, way: str) -> float:
             done.set()
 
     with load.consumer(blocking, topic, ordered=way == "ordered") as consumer:
-        began = time.perf_counter()
+        watch = Watch()
         if way == "listen":
             consumer.listen(one)
             done.wait()
@@ -170,25 +226,39 @@ def consume_blocking(load: Load, topic: str, way: str) -> float:
             for _ in consumer:
                 if next(left) >= load.wanted:
                     break
-        return load.wanted / (time.perf_counter() - began)
+        return watch.took(load.wanted)
 
 
-WAYS = ["send", "send_64", "loop", "receive", "ordered", "listen"]
+WAYS = ["send", "send_64", *BATCH_WAYS, "loop", "receive", "ordered", "listen"]
 
 
-def measure(load: Load, facade: str, way: str) -> float:
+def measure(load: Load, facade: str, way: str) -> Took:
     tasks = 64 if way == "send_64" else 1
     if facade == "blocking":
+        if way in BATCH_WAYS:
+            return send_together_blocking(load, way)
         if way.startswith("send"):
             return send_blocking(load, tasks)
         return consume_blocking(load, load.topic(filled=True), way)
-    if way.startswith("send"):
-        main: Callable[[], Coroutine[Any, Any, float]] = partial(
-            send_awaited, load, MODULES[facade], load.topic(filled=False), tasks
-        )
+    module = MODULES[facade]
+    main: Callable[[], Coroutine[Any, Any, Took]]
+    if way in BATCH_WAYS:
+        main = partial(send_together, load, module, load.topic(filled=False), way)
+    elif way.startswith("send"):
+        main = partial(send_awaited, load, module, load.topic(filled=False), tasks)
     else:
-        main = partial(consume_awaited, load, MODULES[facade], load.topic(filled=True), way)
+        main = partial(consume_awaited, load, module, load.topic(filled=True), way)
     return trio.run(main) if facade == "trio" else asyncio.run(main())
+
+
+def row_of(way: str, rounds: list[dict[str, Took]]) -> dict[str, Any]:
+    """Return the figures of one way, by facade: the best rate, the median ratio to trio, the median CPU time."""
+    return {
+        "way": way,
+        **{one: round(max(took[one].rate for took in rounds)) for one in MODULES},
+        "ratios": {one: statistics.median(took[one].rate / took["trio"].rate for took in rounds) for one in MODULES},
+        "cpu_us": {one: round(statistics.median(took[one].cpu_us for took in rounds), 1) for one in MODULES},
+    }
 
 
 def main() -> None:
@@ -197,6 +267,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(WAYS))
+    parser.add_argument("--cpu", action="store_true", help="show the CPU time of a message instead of rates")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
@@ -204,11 +275,13 @@ def main() -> None:
         load = Load(cluster.name_server, options.messages, options.seconds)
         for way in options.only.split(","):
             rounds = [{facade: measure(load, facade, way) for facade in MODULES} for _ in range(options.rounds)]
-            best = {facade: max(rates[facade] for rates in rounds) for facade in MODULES}
-            ratios = {one: statistics.median(rates[one] / rates["trio"] for rates in rounds) for one in MODULES}
-            rows.append({"way": way, **{facade: round(rate) for facade, rate in best.items()}, "ratios": ratios})
-            shares = "  ".join(f"{facade} {rate:>8.0f}/s ({ratios[facade]:.2f})" for facade, rate in best.items())
-            print(f"{way:<8} {shares}", flush=True)
+            row = row_of(way, rounds)
+            rows.append(row)
+            if options.cpu:
+                shares = "  ".join(f"{one} {row['cpu_us'][one]:>7.1f} us" for one in MODULES)
+            else:
+                shares = "  ".join(f"{one} {row[one]:>8.0f}/s ({row['ratios'][one]:.2f})" for one in MODULES)
+            print(f"{way:<10} {shares}", flush=True)
     if options.json:
         print(json.dumps(rows))
 

@@ -6,6 +6,7 @@
    No function keeps state between calls. */
 
 #include "_speedups.h"
+#include <structmember.h>
 
 /* -- frames: see frame.py ------------------------------------------------------------------------------------------ */
 
@@ -877,6 +878,152 @@ static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssiz
     return frame;
 }
 
+/* -- messages of a pull response: see record.py --------------------------------------------------------------------- */
+
+#define COMPRESSED 1
+
+/* The slots of a message, in the order of record.py. */
+enum {
+    TOPIC, BODY, PROPERTIES, BORN_HOST, STORE_HOST, BROKER_NAME, TRANSACTION_ID, BEGAN_MS,
+    STORE_SIZE, BODY_CRC, QUEUE_ID, FLAG_OF_MESSAGE, QUEUE_OFFSET, PHYSICAL_OFFSET, SYS_FLAG,
+    BORN_TIMESTAMP, STORE_TIMESTAMP, RECONSUME_TIMES, PREPARED_OFFSET,
+    MESSAGE_SLOTS
+};
+
+/* Find where instances of `kind` have the slots that these descriptors describe. Return 0 with an error if one is of
+   another class, or is not the slot of an object. */
+static int read_slots(PyObject *kind, PyObject *slots, Py_ssize_t *offsets)
+{
+    if (!PyType_Check(kind) || !PyTuple_Check(slots) || PyTuple_GET_SIZE(slots) != MESSAGE_SLOTS) {
+        PyErr_SetString(PyExc_TypeError, "expected a class and a tuple of its slots");
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < MESSAGE_SLOTS; i++) {
+        PyObject *slot = PyTuple_GET_ITEM(slots, i);
+        if (!Py_IS_TYPE(slot, &PyMemberDescr_Type) || ((PyMemberDescrObject *)slot)->d_member->type != T_OBJECT_EX
+            || !PyType_IsSubtype((PyTypeObject *)kind, PyDescr_TYPE(slot))) {
+            PyErr_SetString(PyExc_TypeError, "slots must be members of the class");
+            return 0;
+        }
+        offsets[i] = ((PyMemberDescrObject *)slot)->d_member->offset;
+    }
+    return 1;
+}
+
+/* `last` if it has these bytes, else a new object; a new reference. Messages of one pull share hosts and topic. */
+static PyObject *bytes_like_last(PyObject *last, const unsigned char *at, Py_ssize_t size)
+{
+    if (last != NULL && PyBytes_GET_SIZE(last) == size && memcmp(PyBytes_AS_STRING(last), at, (size_t)size) == 0)
+        return Py_NewRef(last);
+    return PyBytes_FromStringAndSize((const char *)at, size);
+}
+
+static PyObject *ascii_like_last(PyObject *last, const unsigned char *at, Py_ssize_t size)
+{
+    if (last != NULL && PyUnicode_GET_LENGTH(last) == size && memcmp(PyUnicode_1BYTE_DATA(last), at, (size_t)size) == 0)
+        return Py_NewRef(last);
+    return ascii_text(at, size);
+}
+
+/* Keep a value for the messages behind. */
+static void remember(PyObject **last, PyObject *value)
+{
+    PyObject *before = *last;
+    *last = Py_XNewRef(value);
+    Py_XDECREF(before);
+}
+
+PyDoc_STRVAR(take_messages_doc,
+"take_messages($module, data, at, kind, slots, broker_name, /)\n--\n\n-> (position, messages)\n\n"
+"Fast path for the records of a pull response from position `at` on: instances of kind, with their slots filled and\n"
+"nothing called. Properties and hosts stay bytes. It ends before a record that is not whole and sound, that is\n"
+"compressed, or whose topic is not ASCII.");
+
+static PyObject *take_messages(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t offsets[MESSAGE_SLOTS];
+    if (!count_is(count, 5, "take_messages") || !is_bytes(arguments[0])
+        || !read_slots(arguments[2], arguments[3], offsets))
+        return NULL;
+    Py_ssize_t position = PyLong_AsSsize_t(arguments[1]), end = PyBytes_GET_SIZE(arguments[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (position < 0) {
+        PyErr_SetString(PyExc_ValueError, "the position is negative");
+        return NULL;
+    }
+    PyTypeObject *kind = (PyTypeObject *)arguments[2];
+    PyObject *topic = NULL, *born_host = NULL, *store_host = NULL, *messages = PyList_New(0);
+    while (messages != NULL && end - position >= FIXED_BYTES) {
+        const unsigned char *head = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + position;
+        uint32_t sys_flags = get32(head + 36);
+        Py_ssize_t size = (int32_t)get32(head), born_size = sys_flags & BORN_HOST_V6 ? 20 : 8;
+        Py_ssize_t store_size = sys_flags & STORE_HOST_V6 ? 20 : 8, fixed = FIXED_BYTES - 16 + born_size + store_size;
+        if (get32(head + 4) != MESSAGE_MAGIC || size < fixed || size > end - position || sys_flags & COMPRESSED)
+            break;
+        const unsigned char *born = head + 48, *stored = born + born_size, *rest = stored + 8 + store_size;
+        Py_ssize_t body_size = (int32_t)get32(rest + 12), left = size - fixed;
+        const unsigned char *body = rest + 16;
+        if (body_size < 0 || body_size > left)
+            break;
+        left -= body_size;
+        const unsigned char *topic_at = body + body_size + 1;
+        Py_ssize_t topic_size = topic_at[-1];
+        if (topic_size > left || !is_ascii(topic_at, topic_size))
+            break;
+        left -= topic_size;
+        const unsigned char *properties = topic_at + topic_size + 2;
+        if ((properties[-2] << 8 | properties[-1]) != left)
+            break;
+        if (body_size > 0 && body_crc(body, body_size) != get32(head + 8))
+            break;
+        PyObject *message = kind->tp_alloc(kind, 0);
+        if (message == NULL)
+            break;
+        PyObject *items[MESSAGE_SLOTS] = {
+            [TOPIC] = ascii_like_last(topic, topic_at, topic_size),
+            [BODY] = PyBytes_FromStringAndSize((const char *)body, body_size),
+            [PROPERTIES] = PyBytes_FromStringAndSize((const char *)properties, left),
+            [BORN_HOST] = bytes_like_last(born_host, born, born_size),
+            [STORE_HOST] = bytes_like_last(store_host, stored + 8, store_size),
+            [BROKER_NAME] = Py_NewRef(arguments[4]),
+            [TRANSACTION_ID] = Py_NewRef(Py_None),
+            [BEGAN_MS] = Py_NewRef(Py_None),
+            [STORE_SIZE] = PyLong_FromSsize_t(size),
+            [BODY_CRC] = PyLong_FromLong((int32_t)get32(head + 8)),
+            [QUEUE_ID] = PyLong_FromLong((int32_t)get32(head + 12)),
+            [FLAG_OF_MESSAGE] = PyLong_FromLong((int32_t)get32(head + 16)),
+            [QUEUE_OFFSET] = PyLong_FromLongLong((int64_t)get64(head + 20)),
+            [PHYSICAL_OFFSET] = PyLong_FromLongLong((int64_t)get64(head + 28)),
+            [SYS_FLAG] = PyLong_FromLong((int32_t)sys_flags),
+            [BORN_TIMESTAMP] = PyLong_FromLongLong((int64_t)get64(head + 40)),
+            [STORE_TIMESTAMP] = PyLong_FromLongLong((int64_t)get64(stored)),
+            [RECONSUME_TIMES] = PyLong_FromLong((int32_t)get32(rest)),
+            [PREPARED_OFFSET] = PyLong_FromLongLong((int64_t)get64(rest + 4)),
+        };
+        remember(&topic, items[TOPIC]);
+        remember(&born_host, items[BORN_HOST]);
+        remember(&store_host, items[STORE_HOST]);
+        int is_whole = 1;
+        for (int i = 0; i < MESSAGE_SLOTS; i++) {
+            *(PyObject **)((char *)message + offsets[i]) = items[i];  /* empty before, and NULL is an empty slot */
+            is_whole &= items[i] != NULL;
+        }
+        int is_added = is_whole && PyList_Append(messages, message) == 0;
+        Py_DECREF(message);
+        if (!is_added)
+            break;
+        position += size;
+    }
+    Py_XDECREF(topic);
+    Py_XDECREF(born_host);
+    Py_XDECREF(store_host);
+    if (PyErr_Occurred())
+        Py_CLEAR(messages);
+    PyObject *found[] = {messages == NULL ? NULL : PyLong_FromSsize_t(position), messages};
+    return tuple_of(found, 2);
+}
+
 /* ------------------------------------------------------------------------------------------------------------------ */
 
 static PyMethodDef functions[] = {
@@ -885,6 +1032,7 @@ static PyMethodDef functions[] = {
     FUNCTION(text_to_store),
     FUNCTION(keys_and_tags),
     FUNCTION(write_record),
+    FUNCTION(take_messages),
     FUNCTION(string_hash),
     FUNCTION(offset_message_id_bytes),
     FUNCTION(fill_binary),
@@ -901,6 +1049,7 @@ static const Constant constants[] = {
     {"FIXED_BYTES", FIXED_BYTES},
     {"BORN_HOST_V6", BORN_HOST_V6},
     {"STORE_HOST_V6", STORE_HOST_V6},
+    {"COMPRESSED", COMPRESSED},
     {"MAX_TOPIC_BYTES", MAX_TOPIC_BYTES},
     {"MAX_PROPERTIES_BYTES", MAX_PROPERTIES_BYTES},
     {"JSON", JSON},

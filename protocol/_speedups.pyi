@@ -1,14 +1,17 @@
 """The C functions of protocol/, when they are built; see speedups.py. Parameters are positional only."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from triomq.protocol.entries import UsualFrame
+
+T = TypeVar("T")
 
 SOURCE_CRC: int
 MESSAGE_MAGIC: int
 FIXED_BYTES: int
 BORN_HOST_V6: int
 STORE_HOST_V6: int
+COMPRESSED: int
 MAX_TOPIC_BYTES: int
 MAX_PROPERTIES_BYTES: int
 JSON: int
@@ -48,6 +51,9 @@ def write_record(
     stored_properties: bytes,
     /,
 ) -> int: ...
+def take_messages(
+    data: bytes, at: int, kind: type[T], slots: tuple[Any, ...], broker_name: str | None, /
+) -> tuple[int, list[T]]: ...
 def string_hash(text: str, start: int = 0, /) -> int: ...
 def offset_message_id_bytes(store_host_hex: bytes, physical_offset: int, /) -> bytes: ...
 def fill_binary(

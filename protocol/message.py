@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic
 from typing import Protocol as TypingProtocol
 
 from triomq.protocol import message_id
+from triomq.protocol import properties as stored_properties
 from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
 
@@ -171,11 +173,19 @@ class MessageExt(Message, Generic[V]):
 
     _value: V
     _settlement: Settlement
+    # Most consumers read the body and little else: properties and hosts stay as they are stored until somebody asks.
+    _properties: dict[str, str] | bytes
+    _born_host: HostPort | bytes
+    _store_host: HostPort | bytes
+    _began_ms: int | None
     __slots__ = (
+        "_began_ms",
+        "_born_host",
+        "_properties",
         "_settlement",
+        "_store_host",
         "_value",
         "body_crc",
-        "born_host",
         "born_timestamp",
         "broker_name",
         "physical_offset",
@@ -183,13 +193,13 @@ class MessageExt(Message, Generic[V]):
         "queue_id",
         "queue_offset",
         "reconsume_times",
-        "store_host",
         "store_size_bytes",
         "store_timestamp",
         "sys_flag",
     )
 
     def __init__(self, topic: str, body: bytes = b"", *, properties: dict[str, str] | None = None) -> None:
+        self._began_ms = None
         super().__init__(topic, body, properties=properties)
         self.broker_name: str | None = None
         self.queue_id = 0
@@ -204,6 +214,41 @@ class MessageExt(Message, Generic[V]):
         self.store_host = UNKNOWN_HOST
         self.reconsume_times = 0
         self.prepared_transaction_offset = 0
+
+    @property
+    def properties(self) -> dict[str, str]:
+        table = self._properties
+        if isinstance(table, bytes):
+            table = self._properties = stored_properties.parse_bytes(table)
+            if self._began_ms is not None:
+                table[names.CONSUME_START_TIME] = str(self._began_ms)
+        return table
+
+    @properties.setter
+    def properties(self, table: dict[str, str]) -> None:
+        self._properties = table
+
+    @property
+    def born_host(self) -> HostPort:
+        host = self._born_host
+        if isinstance(host, bytes):
+            host = self._born_host = _host(host)
+        return host
+
+    @born_host.setter
+    def born_host(self, host: HostPort) -> None:
+        self._born_host = host
+
+    @property
+    def store_host(self) -> HostPort:
+        host = self._store_host
+        if isinstance(host, bytes):
+            host = self._store_host = _host(host)
+        return host
+
+    @store_host.setter
+    def store_host(self, host: HostPort) -> None:
+        self._store_host = host
 
     @property
     def value(self) -> V:
@@ -256,10 +301,35 @@ class MessageExt(Message, Generic[V]):
 
 UNKNOWN_HOST = HostPort("0.0.0.0", 0)
 
+_LAZY_SLOTS = ("properties", "born_host", "store_host")
+
+
+@lru_cache(maxsize=1024)
+def _host(packed: bytes) -> HostPort:
+    """Return a host; messages come from a few."""
+    return HostPort.from_packed(packed)
+
+
+def may_have(message: MessageExt, name: bytes) -> bool:
+    """Return whether a message may have the property with this name; cheap as long as nobody has read them."""
+    table = message._properties
+    return name in table if isinstance(table, bytes) else name.decode() in table
+
+
+def note_began(messages: Iterable[MessageExt], now_ms: int) -> None:
+    """Have messages say in a property when consuming them began (RocketMQ: CONSUME_START_TIME)."""
+    for message in messages:
+        table = message._properties
+        if isinstance(table, bytes):
+            message._began_ms = now_ms
+        else:
+            table[names.CONSUME_START_TIME] = str(now_ms)
+
 
 def _content(message: object) -> dict[str, object]:
     """Return what makes a message equal to another."""
-    slots = (name for kind in (Message, MessageExt) for name in kind.__slots__ if not name.startswith("_"))
+    kinds = (Message.__slots__, MessageExt.__slots__, _LAZY_SLOTS)
+    slots = (name for slots in kinds for name in slots if not name.startswith("_"))
     return {name: getattr(message, name) for name in slots if hasattr(message, name)}
 
 

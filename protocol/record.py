@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from triomq.protocol import compression, properties, sys_flag
-from triomq.protocol.address import HostPort
 from triomq.protocol.errors import BodyError, RecordError
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_to_store import MessageToStore, Place
-from triomq.protocol.speedups import accelerated
+from triomq.protocol.speedups import accelerated, fast_path
 
 MESSAGE_MAGIC: Final = -626843481
 BLANK_MAGIC: Final = -875286124
@@ -129,6 +128,7 @@ def write_record_reference(
 
 
 _write_record: Final = accelerated(write_record_reference)
+_take_messages: Final[Any] = fast_path("take_messages")
 
 
 def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: Place) -> int:
@@ -290,9 +290,16 @@ def decode_record(buffer: Buffer, offset: int = 0, *, decompress: bool = True) -
             body = compression.decompress(body, sys_flag.compression_type(fields.sys_flag))
         except BodyError as error:
             raise RecordError(f"the body of the record at {offset}: {error}") from error
-    message = MessageExt(fields.topic.decode("utf-8", "replace"), body)
-    message.properties = properties.parse_bytes(fields.properties)
+    message: MessageExt = MessageExt.__new__(MessageExt)
+    message.topic = fields.topic.decode("utf-8", "replace")
+    message.body = body
     message.flag = fields.flag
+    message.transaction_id = None
+    message.broker_name = None
+    message._properties = fields.properties
+    message._born_host = fields.born_host
+    message._store_host = fields.store_host
+    message._began_ms = None
     message.queue_id = fields.queue_id
     message.queue_offset = fields.queue_offset
     message.physical_offset = fields.physical_offset
@@ -300,12 +307,45 @@ def decode_record(buffer: Buffer, offset: int = 0, *, decompress: bool = True) -
     message.sys_flag = fields.sys_flag
     message.body_crc = fields.body_crc
     message.born_timestamp = fields.born_timestamp
-    message.born_host = HostPort.from_packed(fields.born_host)
     message.store_timestamp = fields.store_timestamp
-    message.store_host = HostPort.from_packed(fields.store_host)
     message.reconsume_times = fields.reconsume_times
     message.prepared_transaction_offset = fields.prepared_transaction_offset
     return message
+
+
+# The order in which the C function fills them.
+_SLOTS: Final = tuple(
+    [
+        getattr(MessageExt, name)
+        for name in (
+            *("topic", "body", "_properties", "_born_host", "_store_host"),
+            *("broker_name", "transaction_id", "_began_ms"),
+            *("store_size_bytes", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
+            *("born_timestamp", "store_timestamp", "reconsume_times", "prepared_transaction_offset"),
+        )
+    ]
+)
+
+
+def decode_records(buffer: bytes, broker_name: str | None = None) -> list[MessageExt]:
+    """Return all messages of a pull response, whose records lie one behind the other, with decompressed bodies. Raises
+    RecordError for the first invalid one."""
+    if _take_messages is None:
+        messages = list(iterate_records(buffer))
+        for message in messages:
+            message.broker_name = broker_name
+        return messages
+    found: list[MessageExt] = []
+    offset = 0
+    while True:
+        offset, taken = _take_messages(buffer, offset, MessageExt, _SLOTS, broker_name)
+        found += taken
+        if offset >= len(buffer):
+            return found
+        message = decode_record(buffer, offset)
+        message.broker_name = broker_name
+        offset += message.store_size_bytes
+        found.append(message)
 
 
 def iterate_records(buffer: Buffer, *, decompress: bool = True) -> Iterator[MessageExt]:

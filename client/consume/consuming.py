@@ -30,11 +30,10 @@ from triomq.client.core.results import ConsumeStatus, DeadLetter, RetryLater
 from triomq.client.core.spans import ProcessSpan
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import without_library_frames
-from triomq.protocol import property_names as names
 from triomq.protocol import system_topics
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from triomq.protocol.delay_levels import in_words
-from triomq.protocol.message import MessageExt
+from triomq.protocol.message import MessageExt, note_began
 from triomq.protocol.message_queue import MessageQueue
 
 log = get_logger("triomq.client.consume")
@@ -207,9 +206,7 @@ class Consuming:
         if self._hooks:
             context = ConsumeContext(self._owner.group, messages, queue, now_ms)
             self._run_hooks("before_consume", context)
-        text = str(now_ms)
-        for message in messages:
-            message.properties[names.CONSUME_START_TIME] = text
+        note_began(messages, now_ms)
         return context
 
     def _after(

@@ -15,11 +15,13 @@ from triomq.client.instance.client import Client
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag, system_topics
 from triomq.protocol.headers.pull import PullMessageRequestHeader
-from triomq.protocol.message import MessageExt
+from triomq.protocol.message import MessageExt, may_have
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData
 
 log = get_logger("triomq.client.pull")
+
+PREPARED = names.TRANSACTION_PREPARED.encode()
 
 
 class Puller:
@@ -103,7 +105,6 @@ class Puller:
                 message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
             if namespace.name is not None:
                 message.topic = namespace.unwrap(message.topic)
-            transaction_id = message.properties.get(names.UNIQ_KEY)
-            if message.properties.get(names.TRANSACTION_PREPARED) == "true":
-                message.transaction_id = transaction_id
+            if may_have(message, PREPARED) and message.properties.get(names.TRANSACTION_PREPARED) == "true":
+                message.transaction_id = message.uniq_key
         return messages

@@ -42,7 +42,7 @@ from triomq.protocol.headers.pull import PullMessageRequestHeader, PullMessageRe
 from triomq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
-from triomq.protocol.record import iterate_records
+from triomq.protocol.record import decode_records
 
 T = TypeVar("T")
 
@@ -147,9 +147,7 @@ def pull(header: PullMessageRequestHeader) -> Call[PullResult]:
         found = response.header(PullMessageResponseHeader)
         messages: list[MessageExt] = []
         if response.code == ResponseCode.SUCCESS:
-            for message in iterate_records(response.body):
-                message.broker_name = header.broker_name
-                messages.append(message)
+            messages = decode_records(response.body, header.broker_name)
         return PullResult(
             PULL_STATUS[response.code],
             found.next_begin_offset,

@@ -20,6 +20,7 @@ from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError, RecordError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
+from triomq.protocol.message import MessageExt
 from triomq.store.log import scanned_record
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES
 
@@ -71,6 +72,11 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         for end in (len(rest), len(rest) - 1, len(rest) + 1):
             assert store.scan_record(rest, at, end) == scanned_record.scan_record_reference(rest, at, end)
 
+    def pulled_records(data: bytes) -> None:
+        """Make messages of the records of a pull response."""
+        end, messages = protocol.take_messages(data, 0, MessageExt, stored_record._SLOTS, None)
+        assert (end, messages) == fast_paths.messages(data, 0, MessageExt, stored_record._SLOTS, None)
+
     def due_record(data: bytes) -> None:
         """Deliver a delayed message, whose record lies where it says."""
         at = int.from_bytes(data[28:36], "big")
@@ -114,6 +120,7 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         sent_properties,
         record,
         taken_record,
+        pulled_records,
         due_record,
         frames,
     )

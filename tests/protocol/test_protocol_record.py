@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 import struct
 import tracemalloc
@@ -19,7 +20,7 @@ from triomq.protocol import compression, java, message_id, properties, record, s
 from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
 from triomq.protocol.errors import BodyError, ProtocolError, RecordError
-from triomq.protocol.message import Message, MessageExt
+from triomq.protocol.message import Message, MessageExt, may_have, note_began
 from triomq.protocol.message_to_store import MessageToStore
 
 EXAMPLE = bytes.fromhex(
@@ -363,3 +364,44 @@ def test_message_accessors() -> None:
     for name, value in ((names.KEYS, "x"), ("", "x"), ("a", " ")):
         with pytest.raises(ValueError, match=r"system|blank"):
             message.put_user_property(name, value)
+
+
+def received(stored: str = "UNIQ_KEY\x010A\x02TAGS\x01t") -> MessageExt:
+    """Return a message as a consumer has it before anybody read its properties."""
+    sent = MessageExt("Orders", b"body", properties=properties.parse(stored))
+    sent.born_host = sent.store_host = HostPort("10.0.0.1", 10911)
+    return record.decode_records(record.encode_record(sent))[0]
+
+
+@pytest.mark.parametrize("is_read_before", [True, False])
+def test_a_message_says_when_consuming_it_began(is_read_before: bool) -> None:
+    message = received()
+    if is_read_before:
+        assert message.tags == "t"
+    note_began([message], 1234)
+    assert message.properties == {"UNIQ_KEY": "0A", "TAGS": "t", "CONSUME_START_TIME": "1234"}
+    note_began([message], 1235)
+    assert message.properties["CONSUME_START_TIME"] == "1235"
+
+
+def test_what_is_read_late_is_there_in_copies_and_can_be_changed() -> None:
+    message = received()
+    note_began([message], 1)
+    copied = pickle.loads(pickle.dumps(message))
+    assert copied == message
+    assert (copied.properties["CONSUME_START_TIME"], str(copied.born_host)) == ("1", "10.0.0.1:10911")
+    message.tags = "u"
+    message.born_host = HostPort("10.0.0.2", 1)
+    assert (message.tags, copied.tags, message.born_host.ip) == ("u", "t", "10.0.0.2")
+    message.properties = {"a": "b"}
+    assert message.properties == {"a": "b"}
+
+
+def test_whether_a_message_may_have_a_property_is_known_without_reading_them() -> None:
+    message = received("TRAN_MSG\x01true")
+    assert may_have(message, b"TRAN_MSG")
+    assert not may_have(message, b"DELAY")
+    assert isinstance(message._properties, bytes)
+    assert message.properties == {"TRAN_MSG": "true"}
+    assert may_have(message, b"TRAN_MSG")
+    assert not may_have(message, b"DELAY")

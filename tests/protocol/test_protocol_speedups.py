@@ -18,7 +18,17 @@ from built_speedups import built_speedups
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triomq.protocol import frame, java, message_id, properties, record, response_template, speedups, sys_flag
+from triomq.protocol import (
+    compression,
+    frame,
+    java,
+    message_id,
+    properties,
+    record,
+    response_template,
+    speedups,
+    sys_flag,
+)
 from triomq.protocol import property_names as names
 from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RPC_ONEWAY, RemotingCommand
 from triomq.protocol.entries import UsualFrame, decode_entries
@@ -26,6 +36,7 @@ from triomq.protocol.errors import FrameError, HeaderFieldError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from triomq.protocol.message import MessageExt
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=30)
 any_number = st.one_of(st.integers(-(2**15), 2**15), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1))
@@ -180,6 +191,97 @@ def test_records_are_written_and_not_only_refused(c: ModuleType) -> None:
     with pytest.raises(struct.error):
         c.write_record(tail, b"T", 2**31, 2, 3, 4, 0, 5, b"b" * 8, 6, b"s" * 8, 7, 8, b"body", 9, b"")
     assert len(tail) == size
+
+
+TEXTS = st.sampled_from([b"", b"Orders", b"Orders", b"\xc3\xbc", b"\xff", b"t" * 127])
+
+
+@st.composite
+def pulled(draw: st.DrawFn) -> bytes:
+    """Records as in a pull response, most of them sound, and perhaps something wrong somewhere."""
+    data = bytearray()
+    for _ in range(draw(st.integers(0, 4))):
+        body, flags = draw(st.binary(max_size=80)), draw(st.sampled_from([0, 0, 0, 1, 8]))
+        born, store = (
+            draw(st.sampled_from([b"b" * 8, b"b" * 8, b"b" * 20])),
+            draw(st.sampled_from([b"s" * 8, b"s" * 20])),
+        )
+        numbers = draw(st.lists(any_number, min_size=4, max_size=4))
+        record.write_record_reference(
+            *(data, draw(TEXTS), 1, -2, *numbers[:2], flags, numbers[2], born, numbers[3], store, 3, -4),
+            *(body, draw(st.sampled_from([-1, -1, -1, 5])), draw(TEXTS)),
+        )
+    if data and draw(st.booleans()):
+        data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
+    return bytes(data[: draw(st.integers(0, len(data)))]) if draw(st.integers(0, 3)) == 0 else bytes(data)
+
+
+def slots_of(message: MessageExt) -> list[Any]:
+    """Return what was filled, without having anything parsed."""
+    return [each.__get__(message) for each in record._SLOTS]
+
+
+@given(pulled(), st.integers(-1, 3), st.sampled_from(["broker", None]))
+def test_take_messages(c: ModuleType, data: bytes, at: int, broker_name: str | None) -> None:
+    arguments = (data, 0 if at == 3 else at, MessageExt, record._SLOTS, broker_name)
+    answers = [outcome(function, *arguments) for function in (c.take_messages, fast_paths.messages)]
+    if isinstance(answers[0], tuple):
+        answers = [(end, [slots_of(message) for message in found], found) for end, found in answers]
+    assert answers[0] == answers[1]
+
+
+@given(pulled())
+def test_messages_are_the_same_with_and_without_the_fast_path(c: ModuleType, data: bytes) -> None:
+    answers = []
+    with pytest.MonkeyPatch.context() as patch:
+        for fast in (c.take_messages, None):
+            patch.setattr(record, "_take_messages", fast)
+            answers.append(outcome(record.decode_records, data, "broker"))
+    assert answers[0] == answers[1]
+
+
+def test_the_records_of_a_pull_take_the_fast_path(c: ModuleType) -> None:
+    data = bytearray()
+    for number, host in enumerate([b"\x7f\0\0\1\0\0\0\1", b"\x7f\0\0\1\0\0\0\2", b"\0" * 15 + b"\1\0\0\0\3"]):
+        record.write_record_reference(
+            *(data, b"Orders", 1, 2, number, 4, 0, 5, host, 6, host, 7, 8, b"body", -1, b"TAGS\x01a\x02k\x01v")
+        )
+    end, found = c.take_messages(bytes(data), 0, MessageExt, record._SLOTS, "broker")
+    assert (end, len(found)) == (len(data), 3)
+    assert [message.queue_offset for message in found] == [0, 1, 2]
+    assert [str(message.store_host) for message in found] == ["127.0.0.1:1", "127.0.0.1:2", "0:0:0:0:0:0:0:1:3"]
+    last = found[-1]
+    assert (last.topic, last.body, last.tags, last.properties) == ("Orders", b"body", "a", {"TAGS": "a", "k": "v"})
+    assert (last.queue_id, last.flag, last.physical_offset, last.sys_flag) == (1, 2, 4, 0x30)
+    assert (last.born_timestamp, last.store_timestamp, last.reconsume_times) == (5, 6, 7)
+    assert (last.prepared_transaction_offset, last.broker_name, last.transaction_id) == (8, "broker", None)
+    assert last == record.decode_records(bytes(data), "broker")[-1]
+    assert found[0].topic is found[1].topic
+
+
+def test_a_compressed_body_between_others_is_decompressed(c: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_take_messages", c.take_messages)
+    data = bytearray()
+    for flags, body in ((0, b"a"), (1, compression.compress(b"b" * 50)), (0, b"c")):
+        record.write_record_reference(
+            *(data, b"Orders", 1, 2, 3, 4, flags, 5, b"b" * 8, 6, b"s" * 8, 7, 8, body, -1, b"")
+        )
+    found = record.decode_records(bytes(data), "broker")
+    assert [(message.body, message.broker_name) for message in found] == [
+        *((b"a", "broker"), (b"b" * 50, "broker"), (b"c", "broker"))
+    ]
+
+
+def test_slots_of_another_class_are_refused(c: ModuleType) -> None:
+    class Other:
+        __slots__ = ("a",)
+
+    for kind, slots in (
+        *((MessageExt, record._SLOTS[1:]), (MessageExt, (*record._SLOTS[1:], MessageExt.tags)), (Other, record._SLOTS)),
+        *((MessageExt, (*record._SLOTS[1:], vars(Other)["a"])), (None, record._SLOTS), (MessageExt, None)),
+    ):
+        with pytest.raises(TypeError):
+            c.take_messages(b"", 0, kind, slots, None)
 
 
 # -- responses ---------------------------------------------------------------------------------------------------------
@@ -483,7 +585,11 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
     columns = base.schema_columns(SendMessageRequestHeaderV2)
     entry = b"\0\1t" + struct.pack(">I", len(topic)) + topic
     whole = framed(b'{"code":1,"extFields":{"a":"b"}}') + framed(b'{"code":1}') + framed(b'{"extFields":{"a":"b"},}')
+    pulled_body = bytearray()
+    record.write_record_reference(pulled_body, b"T", 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, b"body", -1, topic)
+    pulled_bytes = bytes(pulled_body) * 2 + topic
     watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2, entry, whole]
+    watched += [pulled_bytes, record._SLOTS, MessageExt]
     before, nones = [sys.getrefcount(each) for each in watched], sys.getrefcount(None)
     for _ in range(1000):
         outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
@@ -496,6 +602,8 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.read_frames, text.encode(), 0, 99, 99)
         assert len(c.read_frames(whole, 0, len(whole), len(whole))[1]) == 2
         assert c.read_header(entry, None, (("t",), (b"t",), b"\0", (...,), struct.pack("=I", 99))) == (topic.decode(),)
+        assert len(c.take_messages(pulled_bytes, 0, MessageExt, record._SLOTS, text)[1]) == 2
+        outcome(c.take_messages, pulled_bytes, 0, MessageExt, watched, text)
         outcome(c.fill_json, (topic, topic), (host,), topic)
         outcome(c.fill_json, (topic, topic), (host,), 1 << 20)
         outcome(c.fill_json, (topic, topic), (host,), -1)
@@ -513,12 +621,12 @@ REFERENCES = [
     *(properties.text_to_store_reference, properties.keys_and_tags_reference),
     *(response_template.fill_binary_reference, response_template.fill_json_reference),
 ]
-FAST_PATHS = [fast_paths.frames, fast_paths.header_record]
+FAST_PATHS = [fast_paths.frames, fast_paths.header_record, fast_paths.messages]
 
 
 def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: ModuleType) -> None:
     in_python = {each.__name__.removesuffix("_reference"): each for each in REFERENCES}
-    in_python |= dict(zip(("read_frames", "read_header"), FAST_PATHS, strict=True))
+    in_python |= dict(zip(("read_frames", "read_header", "take_messages"), FAST_PATHS, strict=True))
     in_c = speedups_contract.functions_of(c)
     assert set(in_c) == set(in_python)
     for name, function in in_c.items():
@@ -536,6 +644,7 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "FIXED_BYTES": record.FIXED_BYTES,
         "BORN_HOST_V6": sys_flag.BORN_HOST_V6,
         "STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+        "COMPRESSED": sys_flag.COMPRESSED,
         "JSON": JSON,
         "ROCKETMQ": ROCKETMQ,
         "JAVA": JAVA,

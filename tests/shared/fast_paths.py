@@ -16,12 +16,14 @@ from typing import Any
 
 from triomq.broker.filters.expression import Equal, Expression, Junction, Not, Order, Property
 from triomq.broker.filters.java_values import Kind
+from triomq.protocol import sys_flag
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.entries import UsualFrame, decode_entries
 from triomq.protocol.errors import RecordError
+from triomq.protocol.message import MessageExt
 from triomq.protocol.properties import keys_and_tags_reference
-from triomq.protocol.record import read_fields
+from triomq.protocol.record import decode_record, read_fields
 
 _DECIMAL = r"0|-?[1-9][0-9]{0,17}"
 _TEXT = r'"(?:[ !#-\[\]-~]|\\["\\/bfnrt]|\\u00[0-7][0-9A-Fa-f])+"'
@@ -54,6 +56,26 @@ def frames(data: bytes, at: int, longest: int, longest_header: int) -> tuple[int
             break
         found.append((codec, *header, frame[4 + header_bytes :]))
         at += 4 + length
+    return at, found
+
+
+def messages(
+    data: bytes, at: int, kind: type[MessageExt], slots: tuple[Any, ...], broker_name: str | None
+) -> tuple[int, list[MessageExt]]:
+    """Accept whole and sound records with a topic in ASCII and a body that is not compressed."""
+    if at < 0:
+        raise ValueError("the position is negative")
+    found: list[MessageExt] = []
+    while True:
+        try:
+            message = decode_record(data, at, decompress=False)
+        except RecordError:
+            break
+        if message.sys_flag & sys_flag.COMPRESSED or not message.topic.isascii():
+            break
+        message.broker_name = broker_name
+        found.append(message)
+        at += message.store_size_bytes
     return at, found
 
 
