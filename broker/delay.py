@@ -163,6 +163,10 @@ class DelayOffsets:
         was written. Raises OSError."""
         return await self._writer.save_offloaded(self._offload)
 
+    async def save(self) -> None:
+        """Return when the file has all changes so far. Raises OSError if it cannot have them."""
+        await self._writer.save_all(self._offload)
+
 
 class DelayedDelivery:
     """See the module's docstring. Run `run` on masters only: start it when the broker becomes one, cancel it when the

@@ -63,7 +63,8 @@ class TopicDeletion:
         try:
             is_covered = await self._store.cover()
             await self._topics.wait_saved()
-            await self._offsets.persist_all()
+            if is_covered:
+                await self._offsets.save()
         except OSError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, _not_on_disk(topic, str(error))) from None
         if not is_covered:

@@ -253,8 +253,8 @@ async def save_tables(tables: Tables) -> None:
         await background.wait_written()
     if not await tables.store.cover():
         raise OSError(tables.store.refusal or "the log is not on the disk")
-    await metadata.offsets.persist_all()
-    await tables.delay_offsets.persist()
+    await metadata.offsets.save()
+    await tables.delay_offsets.save()
 
 
 def are_saved(tables: Tables) -> bool:

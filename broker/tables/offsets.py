@@ -273,6 +273,10 @@ class OffsetTable:
         async with self._persisting:
             return await self._writer.save_offloaded(self._offload)
 
+    async def save(self) -> None:
+        """Return when the file has all changes so far. Raises OSError if it cannot have them."""
+        await self._writer.save_all(self._offload)
+
     def encode(self) -> bytes:
         """Return the whole table as it is sent (GET_ALL_CONSUMER_OFFSET)."""
         return compact(self._pieces())

@@ -60,6 +60,7 @@ class WriteBehind:
         self._saved = 0
         self._is_running = False
         self._is_writing = False
+        self._written = trio.Event()
         self._wakeup = trio.Event()
         self._awaited = trio.Event()
         self._attempted = trio.Event()
@@ -110,10 +111,22 @@ class WriteBehind:
             if self._covered is not None and not await self._covered():
                 return False
             await offload(self._file.save_pieces, pieces)
+            self._saved = changes
         finally:
             self._is_writing = False
-        self._saved = changes
+            self._written.set()
+            self._written = trio.Event()
         return True
+
+    async def save_all(self, offload: Offload = trio.to_thread.run_sync) -> None:
+        """Return when the file has all changes so far. Raises OSError if it cannot have them, also when what they speak
+        of does not get on the disk."""
+        wanted = self._changes
+        while self._saved < wanted:
+            if self._is_writing:
+                await self._written.wait()
+            elif not await self.save_offloaded(offload):
+                raise OSError("the log that the table speaks of is not on the disk")
 
     async def wait_saved(self) -> None:
         """Wait until all changes so far are in the file. Raises OSError if it cannot be written."""

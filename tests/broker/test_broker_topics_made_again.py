@@ -166,7 +166,7 @@ async def test_a_group_begins_anew_wherever_a_deletion_is_interrupted(
             "before the record": (Upkeep, "delete_topic"),
             "before the table": (TopicTable, "delete"),
             "before the log": (MessageStore, "cover"),
-            "before the offsets": (OffsetTable, "persist_all"),
+            "before the offsets": (OffsetTable, "save"),
         }
         if step in places:
             owner, name = places[step]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import trio
 import trio.testing
 from broker_fakes import FakeClock, FakeConnection, MemoryFile, request
 
+from triomq.broker.assembly.tables import save_tables
+from triomq.broker.delay import DelayOffsets
 from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.write_behind import LONGEST_REST_SECONDS, REST_SECONDS, WriteBehind
 
@@ -18,6 +23,10 @@ WRITE_SECONDS = 0.002
 
 async def disk(function: Any, *arguments: Any) -> Any:
     await trio.sleep(WRITE_SECONDS)
+    return function(*arguments)
+
+
+async def instant(function: Any, *arguments: Any) -> Any:
     return function(*arguments)
 
 
@@ -94,3 +103,59 @@ async def test_a_consumer_that_locks_256_queues_one_by_one_has_them_soon(
         body = json.dumps({"clientId": "c1", "consumerGroup": "G", "mqSet": queues}).encode()
         assert (await processor.lock(connection, request(41, body=body))).code == 0
     assert trio.current_time() - began < 1
+
+
+async def test_all_changes_are_saved_or_it_is_an_error(nursery: trio.Nursery) -> None:
+    """Two writes at once: the second caller's change is not in the text of the first."""
+    file, table, is_covered = MemoryFile(), ["a"], [True, True]
+    first_writes, go_on = trio.Event(), trio.Event()
+
+    async def covered() -> bool:
+        return is_covered.pop(0)
+
+    async def slow(function: Any, *args: Any) -> None:
+        first_writes.set()
+        await go_on.wait()
+        function(*args)
+
+    writer = WriteBehind(file, lambda: ["".join(table).encode()], covered=covered)
+    writer.mark()
+    await writer.save_all(instant)
+    assert file.text == "a"
+    table.append("b")
+    writer.mark()
+    nursery.start_soon(writer.save_offloaded, slow)
+    await first_writes.wait()
+    table.append("c")
+    writer.mark()
+    is_covered.append(True)
+    async with trio.open_nursery() as waiting:
+        waiting.start_soon(writer.save_all, instant)
+        await trio.testing.wait_all_tasks_blocked()
+        go_on.set()
+    assert file.text == "abc"
+    writer.mark()
+    is_covered.append(False)
+    with pytest.raises(OSError, match="the log that the table speaks of is not on the disk"):
+        await writer.save_all(instant)
+
+
+async def test_the_tables_of_a_group_are_saved_or_it_is_an_error() -> None:
+    """The log is on the disk, but not what came meanwhile: its leader is deposed."""
+    is_covered = [True, False]
+
+    async def covered() -> bool:
+        return is_covered.pop(0)
+
+    offsets = OffsetTable(MemoryFile(), covered=covered)
+    offsets.commit("G", "T", 0, 24)
+    written = SimpleNamespace(wait_written=trio.lowlevel.checkpoint)
+    tables = SimpleNamespace(
+        metadata=SimpleNamespace(topics=written, groups=written, offsets=offsets),
+        quota_overrides=written,
+        queue_locks=written,
+        store=SimpleNamespace(cover=covered),
+        delay_offsets=DelayOffsets(),
+    )
+    with pytest.raises(OSError, match="not on the disk"):
+        await save_tables(cast(Any, tables))
