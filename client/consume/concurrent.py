@@ -59,7 +59,10 @@ class Elsewhere(Protocol):
     """Calls the listener in other threads. Used in the consumer's thread."""
 
     def start(self, delivery: Delivery, finish: Callable[[Delivery, Verdict], None]) -> None:
-        """Have the listener called, and after that `finish` in the consumer's thread."""
+        """Have the listener called, at the latest after `flush`, and after that `finish` in the consumer's thread."""
+
+    def flush(self) -> None:
+        """Let the calls begin that were started."""
 
     async def stop(self) -> None:
         """Cancel the calls that run, or wait for those that cannot be cancelled: the consumer closes. None of them
@@ -230,10 +233,13 @@ class ConcurrentConsuming(Consuming):
             while True:
                 delivery = None if self._calls_elsewhere >= self._rules.concurrency else self._claim()
                 if delivery is None:
+                    elsewhere.flush()
                     await self._idle.park()
                     continue
                 self.begin(delivery)
-                if self._owner.payloads is not None and not await self._owner.payloads.fits(delivery):
+                payloads = self._owner.payloads
+                if payloads is not None and not await tell_when_blocked(payloads.fits(delivery), elsewhere.flush):
+                    elsewhere.flush()
                     await trio.lowlevel.checkpoint()
                     continue
                 self._calls_elsewhere += 1
@@ -265,8 +271,14 @@ class ConcurrentConsuming(Consuming):
         if self._hooks or self._client.spans is not NO_SPANS:
             return []
         share = min(at_most, max(0, self._waiting - others) // (1 + others))
-        claimed = (self._claim() for _ in range(share))
-        return [delivery for delivery in claimed if delivery is not None]
+        claimed: list[Delivery] = []
+        while len(claimed) < share:
+            found = self._next(share - len(claimed))
+            if found is None:
+                break
+            assigned, messages = found
+            claimed += [Delivery(message, self, assigned) for message in messages]
+        return claimed
 
     def _claim(self) -> Delivery | None:
         found = self._next(1)
@@ -276,9 +288,10 @@ class ConcurrentConsuming(Consuming):
         assigned = delivery.assigned
         if assigned is None or delivery.began is not None:
             return
-        messages = [delivery.message]
+        messages = (delivery.message,)
         delivery.context = self._before(assigned.queue, messages)
-        delivery.span = self.span(assigned.queue, messages)
+        if self._client.spans is not NO_SPANS:
+            delivery.span = self.span(assigned.queue, messages)
         delivery.began = self._clock()
         began_ms = int(delivery.began * 1000)
         window = assigned.window
@@ -317,6 +330,12 @@ class ConcurrentConsuming(Consuming):
         assert assigned is not None
         self.begin(delivery)
         assert delivery.began is not None
+        if verdict is OK:  # what follows from it at once: this is most of what receiving a message costs
+            delivery.span.end()
+            self._after(assigned.queue, 1, OK, delivery.began, delivery.context)
+            assigned.busy -= 1
+            self._settled(assigned, assigned.window.remove_one(delivery.message))
+            return
         delivery.span.end(*verdict.failure)
         if verdict.is_mistake:
             self._log_mistake(assigned.queue, [delivery.message], verdict)

@@ -53,13 +53,14 @@ class ConsumerStats:
     def consumed(self, topic: str, cost_ms: int, ok: int, failed: int) -> None:
         """Count one call of the listener."""
         now_ms = self._now_ms()
-        bucket = _bucket(self._topic(topic).recent, now_ms, BUCKET_MS)
+        known = self._topic(topic)
+        bucket = _bucket(known.recent, now_ms, BUCKET_MS)
         bucket.calls += 1
         bucket.call_cost_ms += cost_ms
         bucket.ok += ok
         bucket.failed += failed
         if failed:
-            _bucket(self._topic(topic).hour, now_ms, FAILURES_BUCKET_MS).failed += failed
+            _bucket(known.hour, now_ms, FAILURES_BUCKET_MS).failed += failed
 
     def of_topic(self, topic: str) -> ConsumeStatus:
         """Return rates per second and mean times in ms of the last minute."""

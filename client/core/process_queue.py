@@ -114,6 +114,19 @@ class ProcessQueue:
             self.started_ms.pop(message.queue_offset, None)
         return self.commit_offset
 
+    def remove_one(self, message: MessageExt) -> int | None:
+        """Do as `remove` does with one message."""
+        queue_offset = message.queue_offset
+        if self._messages.pop(queue_offset, None) is not None:
+            self.cached_bytes -= len(message.body)
+        self.started_ms.pop(queue_offset, None)
+        if self._messages and not self._taken:
+            order = self._order
+            while order[0] not in self._messages:
+                order.popleft()
+            return order[0]
+        return self.commit_offset
+
     def put_again(self, messages: Sequence[MessageExt]) -> int | None:
         """Put removed messages back, which nobody has consumed. Return the offset to commit."""
         for message in messages:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import trio
@@ -20,6 +21,7 @@ from triomq.client.consume.consuming import OK, Verdict
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.facades.callbacks import Put, Threads
+from triomq.client.facades.inbox import run_each
 
 Finish = Callable[[Delivery, Verdict], None]
 
@@ -50,11 +52,12 @@ class ListenerCall:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
-            self.end(None, CancelledError())
+            end = partial(self._ended_at_home, None, CancelledError())
         elif (error := task.exception()) is not None:
-            self.end(None, error)
+            end = partial(self._ended_at_home, None, error)
         else:
-            self.end(task.result(), None)
+            end = partial(self._ended_at_home, task.result(), None)
+        self._calls.end_in_loop(end)
 
     def run_here(self) -> None:
         """Call the function, in this thread."""
@@ -130,6 +133,10 @@ class ListenerCalls:
         self.start_soon = core.start_soon
         self._away = away
         self._running: set[ListenerCall] = set()
+        # Calls cross together, and so do their ends: each wake-up costs more than a call, because the thread that
+        # wakes another loses the interpreter to it.
+        self._started: list[ListenerCall] = []
+        self._ends: list[Callable[[], object]] = []
         self._none_runs = trio.Event()
 
     def start(self, delivery: Delivery, finish: Finish) -> None:
@@ -138,10 +145,28 @@ class ListenerCalls:
         if isinstance(self._away, Threads):
             self._away.begin(call)
             return
+        self._started.append(call)
+
+    def flush(self) -> None:
+        started, self._started = self._started, []
+        if not started or isinstance(self._away, Threads):
+            return
         try:
-            self._away(call.run_in_loop)
+            self._away(partial(run_each, [call.run_in_loop for call in started]))
         except RuntimeError as error:  # the loop has ended
-            call.end(None, error)
+            for call in started:
+                call.end(None, error)
+
+    def end_in_loop(self, end: Callable[[], object]) -> None:
+        """Have the portal's thread note an end, with others of this turn of the asyncio loop."""
+        self._ends.append(end)
+        if len(self._ends) == 1:
+            asyncio.get_running_loop().call_soon(self._deliver_ends)
+
+    def _deliver_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        with suppress(trio.RunFinishedError):
+            self.home(partial(run_each, ends))
 
     def ended(self, call: ListenerCall) -> None:
         """A call has ended."""

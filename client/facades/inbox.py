@@ -7,11 +7,20 @@ get the interpreter. So all functions that come before the loop has run share on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from triomq.client.core.log import get_logger
 
 log = get_logger("triomq.client.facades")
+
+
+def run_each(calls: Iterable[Callable[[], object]]) -> None:
+    """Run functions that crossed together; one that raises is logged."""
+    for call in calls:
+        try:
+            call()
+        except Exception:
+            log.exception("call from another thread failed")
 
 
 class Inbox:

@@ -15,7 +15,10 @@ from client_fakes import NAME_SERVER, FakeCluster
 
 import triomq
 from triomq import aio, blocking
+from triomq.client.consume.consuming import Verdict
+from triomq.client.consume.delivery import Delivery
 from triomq.client.core.results import ConsumeFromWhere
+from triomq.client.facades.elsewhere import ListenerCalls
 from triomq.protocol.message import MessageExt
 
 COUNT = 20
@@ -71,6 +74,65 @@ def test_no_more_calls_run_at_once_than_the_rules_say(cluster: FakeCluster) -> N
     consume_in_asyncio(handle, done)
     assert most == CONCURRENCY
     assert len(set(calls)) == COUNT
+
+
+class Core:
+    """Stands for the consumer."""
+
+    group = "G"
+
+    def start_soon(self, function: Any, *args: Any) -> None:
+        raise AssertionError("nothing is awaited here")
+
+    def begin(self, delivery: Delivery) -> None:
+        raise AssertionError("they have begun")
+
+    def settled(self, delivery: Delivery, error: Any) -> None:
+        raise AssertionError("`finish` settles them")
+
+    returned = begin
+
+
+def test_calls_that_begin_together_cross_together_and_so_do_their_ends() -> None:
+    away: list[Callable[[], object]] = []
+    home: list[Callable[[], object]] = []
+    finished: list[tuple[bytes, bool]] = []
+
+    async def handle(message: MessageExt) -> None:
+        if message.body == b"1":
+            raise ValueError("not this one")
+
+    async def awaiting(result: Any) -> Any:
+        return await result
+
+    def finish(delivery: Delivery, verdict: Verdict) -> None:
+        finished.append((delivery.message.body, verdict.ok))
+        if delivery.message.body == b"0":
+            raise ValueError("the others finish")
+
+    crossed = asyncio.Event()
+
+    def put_home(call: Callable[[], object]) -> None:
+        home.append(call)
+        crossed.set()
+
+    core: Any = Core()
+    calls = ListenerCalls(core, handle, home=put_home, away=away.append, awaiting=awaiting)
+    for number in range(3):
+        calls.start(Delivery(MessageExt("T", b"%d" % number), core), finish)
+    assert away == []
+    calls.flush()
+    calls.flush()
+
+    async def main() -> None:
+        for run in away:
+            run()
+        await crossed.wait()
+
+    asyncio.run(main())
+    assert (len(away), len(home)) == (1, 1)
+    home[0]()
+    assert finished == [(b"0", True), (b"1", False), (b"2", True)]
 
 
 def test_a_call_sees_the_context_of_the_consumer_and_changes_that_of_no_other(cluster: FakeCluster) -> None:

@@ -86,7 +86,8 @@ def test_any_order_of_finishing(order: list[int], step: int) -> None:
     for number in order:
         left.discard(number * step)
         expected = min(left) if left else 19 * step + 1
-        assert window.remove([put[number * step]]) == expected
+        assert window.remove_one(put[number * step]) == expected
+        assert window.cached_bytes == len(left)
 
 
 class Window(RuleBasedStateMachine):
@@ -132,7 +133,11 @@ class Window(RuleBasedStateMachine):
     @rule(data=st.data())
     def remove_one(self, data: st.DataObject) -> None:
         at = data.draw(st.sampled_from(self.taken + self.waiting))
-        self.window.remove(messages(at))
+        if data.draw(st.booleans()):
+            found = self.window.remove_one(message(at))
+        else:
+            found = self.window.remove(messages(at))
+        assert found == self.window.commit_offset
         for one in (self.taken, self.waiting):
             if at in one:
                 one.remove(at)
