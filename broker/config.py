@@ -379,7 +379,7 @@ class BrokerSettings(SettingsRecord):
         "tracesEndpoint",
         "",
         meaning="OTLP/HTTP collector of the broker's own spans, such as http://127.0.0.1:4318/v1/traces; needs "
-        "triomq[otel]",
+        "the extra otel",
         own=True,
     )
 

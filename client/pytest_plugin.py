@@ -1,4 +1,4 @@
-"""A RocketMQ for tests: `pip install triomq` and ask for the fixture `rocketmq`.
+"""A RocketMQ for tests: install the package and ask for the fixture `rocketmq`.
 
     def test_orders(rocketmq):
         with blocking.Producer("g", name_server=rocketmq.name_server) as producer: ...

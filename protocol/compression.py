@@ -9,6 +9,7 @@ import zlib
 
 from triomq.protocol import sys_flag as bits
 from triomq.protocol.errors import BodyError
+from triomq.protocol.extras import install_hint
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
@@ -123,4 +124,4 @@ def _whole(plain: bytes, complete: bool, name: str) -> bytes:
 
 
 def _missing(name: str, package: str) -> BodyError:
-    return BodyError(f"{name} bodies need the package {package!r}: pip install 'triomq[compression]'")
+    return BodyError(f"{name} bodies need the package {package!r}: {install_hint('compression')}")

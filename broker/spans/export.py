@@ -19,6 +19,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.daemon.errors import StartError
+from triomq.protocol.extras import install_hint
 from triomq.protocol.outage import Outage
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def check_traces(configuration: Configuration) -> None:
         import opentelemetry.sdk.trace.export  # noqa: F401
     except ImportError as error:
         raise StartError(
-            f"tracesEndpoint needs OpenTelemetry's packages, {error.name} is missing: pip install 'triomq[otel]'"
+            f"tracesEndpoint needs OpenTelemetry's packages, {error.name} is missing: {install_hint('otel')}"
         ) from None
 
 

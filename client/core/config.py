@@ -91,7 +91,7 @@ class ClientConfig:
     """Where broadcasting consumers keep their offsets."""
     otel: bool | TracerProvider = False
     """Make spans of OpenTelemetry for sends and listener calls, by the process's tracer provider or the one given. It
-    needs the extra `triomq[otel]`."""
+    needs the extra `otel`."""
     now_ms: Callable[[], int] = system_now_ms
 
     def __post_init__(self) -> None:

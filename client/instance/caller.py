@@ -37,6 +37,7 @@ from triomq.client.instance.name_servers import NameServers
 from triomq.client.instance.wrong_port import recognized
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
+from triomq.protocol.extras import install_hint
 from triomq.protocol.outage import Outages
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingError, RemotingTimeout, TooManyRequests
@@ -216,7 +217,7 @@ def _spans(config: ClientConfig, namespace: Namespace, client_id: str) -> Spans:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "opentelemetry":
             raise
-        raise ConfigurationError("otel needs OpenTelemetry's packages: pip install 'triomq[otel]'") from error
+        raise ConfigurationError(f"otel needs OpenTelemetry's packages: {install_hint('otel')}") from error
     return OpenTelemetry(None if config.otel is True else config.otel, namespace, client_id)
 
 

@@ -32,6 +32,7 @@ import msgspec
 from triomq.client.core.by_arguments import ByArguments
 from triomq.client.core.errors import ConfigurationError, RegistryFailed, WrongPayload
 from triomq.client.payloads.serializer import Serializer
+from triomq.protocol.extras import install_hint
 
 V = TypeVar("V")
 
@@ -114,7 +115,7 @@ class SchemaRegistry(ByArguments):
 
 
 class Avro(ByArguments, Serializer[V]):
-    """Values of an Avro schema. Needs fastavro (`pip install triomq[avro]`).
+    """Values of an Avro schema. Needs the extra `avro`.
 
     `schema`: JSON text, or what it means in Python. `kind`: the type of the values, for instance a dataclass; without
     it they are what Avro has (dicts for records). `registry` and `subject`: register the schema there, and read bodies
@@ -240,7 +241,7 @@ def _fastavro() -> Any:
     try:
         import fastavro
     except ImportError:
-        raise ConfigurationError("Avro needs fastavro: pip install 'triomq[avro]'") from None
+        raise ConfigurationError(f"Avro needs fastavro: {install_hint('avro')}") from None
     return fastavro
 
 

@@ -20,6 +20,7 @@ import msgspec.inspect
 from triomq.client.core.by_arguments import ByArguments
 from triomq.client.core.errors import ConfigurationError, WrongPayload
 from triomq.client.payloads.kinds import name_of
+from triomq.protocol.extras import install_hint
 
 V = TypeVar("V")
 
@@ -185,8 +186,7 @@ class MsgPack(_OfMsgspec[V]):
 
 
 class Pydantic(_OfKind[V]):
-    """JSON of a pydantic model, or of any other type that pydantic knows. Needs pydantic 2 (`pip install
-    triomq[pydantic]`)."""
+    """JSON of a pydantic model, or of any other type that pydantic knows. Needs the extra `pydantic`."""
 
     def __init__(self, kind: type[V]) -> None:
         super().__init__(kind)
@@ -196,7 +196,7 @@ class Pydantic(_OfKind[V]):
             from pydantic import TypeAdapter
             from pydantic.errors import PydanticSchemaGenerationError
         except ImportError:
-            raise ConfigurationError("Pydantic needs pydantic 2: pip install 'triomq[pydantic]'") from None
+            raise ConfigurationError(f"Pydantic needs pydantic 2: {install_hint('pydantic')}") from None
         try:
             adapter = TypeAdapter(self._kind)
         except PydanticSchemaGenerationError as error:

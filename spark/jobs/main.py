@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from triomq.protocol.extras import install_hint
 from triomq.spark.errors import MQSparkError
 from triomq.spark.jobs.session import JobFailed, add_spark_options, one_line, stop_session
 
@@ -54,7 +55,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if not (error.name or "").startswith(("pyspark", "pyarrow", "py4j")):
             raise
-        message = f"{error.name} is not installed: pip install 'triomq[spark]'"
+        message = f"{error.name} is not installed: {install_hint('spark')}"
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise

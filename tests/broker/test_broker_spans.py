@@ -309,7 +309,7 @@ def test_without_the_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     checked("")
     with pytest.raises(
-        StartError, match=r"tracesEndpoint needs OpenTelemetry's packages, .*pip install 'triomq\[otel\]'"
+        StartError, match=r"tracesEndpoint needs OpenTelemetry's packages, .*pip install '\.\[otel\]' in the clone"
     ):
         checked("http://127.0.0.1:4318/v1/traces")
 
@@ -374,7 +374,7 @@ def collector() -> Iterator[Collector]:
 
 async def test_the_last_spans_reach_the_collector_before_the_broker_has_stopped(tmp_path: Path) -> None:
     pytest.importorskip(
-        "opentelemetry.exporter.otlp.proto.http", reason="the exporter of triomq[otel] is not installed"
+        "opentelemetry.exporter.otlp.proto.http", reason="the exporter of the extra otel is not installed"
     )
     with collector() as server:
         endpoint = f"http://127.0.0.1:{server.server_port}/v1/traces"

@@ -706,5 +706,5 @@ async def test_without_the_extra_one_sentence_says_so(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "triomq.client.instance.open_telemetry", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigurationError, match=r"otel needs .*pip install 'triomq\[otel\]'"):
+    with pytest.raises(ConfigurationError, match=r"otel needs .*pip install '\.\[otel\]' in the clone"):
         Producer("P", name_server=NAME_SERVER, otel=True)

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from golden_data import golden_expectation, golden_store
 
+from triomq.protocol.extras import install_hint
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "interop"))
 
 
@@ -24,7 +26,7 @@ def why_no_spark() -> str | None:
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        return "pyspark is not installed: pip install 'triomq[spark]'"
+        return f"pyspark is not installed: {install_hint('spark')}"
     java = shutil.which("java")
     if java is None:
         return "Java 17 is not installed"
