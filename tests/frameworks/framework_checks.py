@@ -78,6 +78,12 @@ def nothing_left() -> Iterator[None]:
     assert not left, f"threads of a closed client: {left}"
 
 
+def limit_of(tries: int) -> float:
+    """Return how long the call with this number may wait: from no time at all to moments that are long enough, so that
+    some calls end in every state, and longer ones on a machine that is busy."""
+    return 0.0002 * (tries % 40) * (1 + tries // 40)
+
+
 @contextmanager
 def in_time() -> Iterator[None]:
     """Check that the block ends within the time that consumers have for closing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from framework_checks import BODIES, LIMIT_SECONDS, Traffic, in_time
+from framework_checks import BODIES, LIMIT_SECONDS, Traffic, in_time, limit_of
 
 import triomq
 from triomq import aio
@@ -67,7 +67,7 @@ def test_a_receive_in_a_scope_that_ends_takes_nothing(traffic: Traffic, backend:
                 tasks.start_soon(send)
                 tries = 0
                 while len(found) < len(BODIES):
-                    found += await take(consumer, 0.0002 * (tries % 40))
+                    found += await take(consumer, limit_of(tries))
                     tries += 1
         return found
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from framework_checks import BODIES, Traffic, in_time
+from framework_checks import BODIES, Traffic, in_time, limit_of
 
 from triomq.aio import Producer, PushConsumer
 
@@ -69,8 +69,7 @@ def test_a_receive_that_ends_by_time_or_cancellation_takes_nothing(traffic: Traf
                 tasks.create_task(producer.send_many(traffic.messages(), in_flight=1))
                 tries = 0
                 while len(found) < len(BODIES):
-                    # From none at all to a moment that is long enough, so that some end in every state.
-                    taken = await take(consumer, 0.0002 * (tries % 40))
+                    taken = await take(consumer, limit_of(tries))
                     tries += 1
                     found += [] if taken is None else [taken]
             with in_time():

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from urllib.request import Request, urlopen
 
 import pytest
-from framework_checks import BODIES, LIMIT_SECONDS, Traffic, in_time
+from framework_checks import BODIES, LIMIT_SECONDS, Traffic, in_time, limit_of
 
 from triomq import TrioMQ, aio, blocking
 from triomq.serializers import Json
@@ -85,7 +85,7 @@ def test_an_endpoint_that_waits_for_messages_may_give_up(traffic: Traffic) -> No
         traffic.send(*BODIES)
         tries = 0
         while len(found) < len(BODIES):
-            response = client.get("/next", params={"seconds": 0.0002 * (tries % 20)})
+            response = client.get("/next", params={"seconds": limit_of(tries)})
             found += [response.content] if response.status_code == 200 else []
             tries += 1
     assert found == BODIES

@@ -104,8 +104,9 @@ def test_cells_await_clients_that_stay_open_between_them(traffic: Traffic, noteb
         """
         found, tries = [], 0
         while len(found) < len(BODIES):
+            tries += 1
             try:
-                async with asyncio.timeout(0.0005 * (tries := (tries + 1) % 20)):
+                async with asyncio.timeout(0.0002 * (tries % 40) * (1 + tries // 40)):
                     message = await consumer.receive()
             except TimeoutError:
                 await asyncio.sleep(0.001)

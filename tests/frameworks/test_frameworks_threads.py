@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import pytest
-from framework_checks import BODIES, LIMIT_SECONDS, Traffic, in_time
+from framework_checks import BODIES, LIMIT_SECONDS, Traffic, in_time, limit_of
 
 from triomq.blocking import ClientClosed, Message, Producer, PushConsumer
 
@@ -23,8 +23,9 @@ def test_a_pool_sends_and_receives_with_one_client(traffic: Traffic) -> None:
 
         def take(_: int) -> bytes:
             # Short limits end between messages; they take nothing.
-            while (message := consumer.receive(0.002)) is None:
-                pass
+            tries = 0
+            while (message := consumer.receive(limit_of(tries))) is None:
+                tries += 1
             message.ack()
             return message.body
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import trio
-from framework_checks import BODIES, Traffic, in_time
+from framework_checks import BODIES, Traffic, in_time, limit_of
 
 from triomq import Producer, PushConsumer
 
@@ -35,7 +35,7 @@ def test_a_receive_in_a_scope_that_ends_takes_nothing(traffic: Traffic, fails: b
             nursery.start_soon(send)
             tries = 0
             while len(found) < len(BODIES):
-                found += await take(consumer, 0.0002 * (tries % 40))
+                found += await take(consumer, limit_of(tries))
                 tries += 1
         return found
 
