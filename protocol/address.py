@@ -54,6 +54,10 @@ class HostPort:
             raise ValueError(f"{text!r} is not host:port")
         return cls(host, int(port))
 
+    def __reduce__(self) -> tuple[type[HostPort], tuple[str, int]]:
+        """Have copies and pickles made by the constructor: those of compiled classes cannot be made without it."""
+        return HostPort, (self.ip, self.port)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HostPort) and self.packed == other.packed
 

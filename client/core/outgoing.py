@@ -25,6 +25,7 @@ from triomq.protocol.message_id import UniqKeyMaker
 from triomq.protocol.record import encode_batch
 
 BATCH_UNIT_FIXED_BYTES = 22
+BODY_TYPES = (bytes, bytearray, memoryview)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class MessagePreparer:
 
     def check(self, message: Message) -> None:
         """Raise InvalidMessage for a message that no broker accepts."""
-        if not isinstance(message.body, bytes | bytearray | memoryview):
+        if not isinstance(message.body, BODY_TYPES):
             is_text = isinstance(message.body, str)
             hint = "encode it: text.encode()" if is_text else "encode it, or use a serializer: Json()"
             raise InvalidMessage(f"the body must be bytes, not {type(message.body).__name__}; {hint}")

@@ -117,10 +117,12 @@ def send_result(
             response.code, response.remark, address=address, action=f"sending to topic {outgoing.topic!r}"
         )
     header = response.header(_SendResponseHeader)
+    if header.queue_id != queue.queue_id or topic != queue.topic:
+        queue = MessageQueue(topic, queue.broker_name, header.queue_id)
     return SendResult(
         status=status,
         message_id=outgoing.message_id,
-        queue=MessageQueue(topic, queue.broker_name, header.queue_id),
+        queue=queue,
         queue_offset=header.queue_offset,
         offset_message_id=header.msg_id,
         transaction_id=header.transaction_id,

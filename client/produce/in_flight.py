@@ -20,10 +20,16 @@ class InFlight:
         self._count = 0
         self._waiting: deque[trio.Event] = deque()
 
+    def enter_nowait(self) -> bool:
+        """Take a place if there is one."""
+        if self._count >= self._limit:
+            return False
+        self._count += 1
+        return True
+
     async def enter(self, deadline: float) -> None:
         """Wait for a place, until `deadline` (trio's clock). Raises OperationTimeout."""
-        if self._count < self._limit:
-            self._count += 1
+        if self.enter_nowait():
             return
         turn = trio.Event()
         self._waiting.append(turn)

@@ -53,14 +53,13 @@ class Pipeline:
                 return
             self._results.append(None)
             try:
-                self._results[index] = await self._send_in_order(message)
+                in_order = self._send(message, None) if self._key is None else self._send_in_order(message, self._key)
+                self._results[index] = await in_order
             except Exception as error:
                 self._error = self._error or error
 
-    async def _send_in_order(self, message: Message) -> SendResult:
-        if self._key is None:
-            return await self._send(message, None)
-        key = self._key(message)
+    async def _send_in_order(self, message: Message, key_of: Callable[[Message], str]) -> SendResult:
+        key = key_of(message)
         # The last send with this key removes the lock.
         lock, users = self._key_locks.setdefault(key, (trio.Lock(), [0]))
         users[0] += 1

@@ -10,7 +10,7 @@ key of the application. Any number of tasks may send through one producer at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
@@ -175,7 +175,11 @@ class Producer(ProcessBound, Generic[T]):
         with self._client.spans.sending((message,)) as span:
             outgoing = self._sender.preparer.single(message, span.carried)
             deadline = self._sender.deadline(timeout_seconds)
-            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key, deadline)
+            if queue is None and selector is None and sharding_key is None:
+                self._check_open()
+                chosen = None
+            else:
+                chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key, deadline)
             result = await self._sender.deliver_until(deadline, outgoing, (message,), chosen)
             span.stored(result)
             return result
@@ -241,8 +245,8 @@ class Producer(ProcessBound, Generic[T]):
             raise ConfigurationError(f"in_flight must be positive, not {in_flight}")
         self._check_open()
 
-        async def send(message: Message, key: str | None) -> SendResult:
-            return await self.send(message, sharding_key=key, timeout_seconds=timeout_seconds)
+        def send(message: Message, key: str | None) -> Awaitable[SendResult]:
+            return self.send(message, sharding_key=key, timeout_seconds=timeout_seconds)
 
         return await Pipeline(send, messages, sharding_key).run(in_flight)
 

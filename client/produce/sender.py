@@ -118,7 +118,8 @@ class Sender:
         self, deadline: float, outgoing: Outgoing, messages: Sequence[Message], queue: MessageQueue | None
     ) -> SendResult:
         """See `deliver`."""
-        await self._in_flight.enter(deadline)
+        if not self._in_flight.enter_nowait():
+            await self._in_flight.enter(deadline)
         try:
             if queue is not None:
                 return await self._attempt_until_reached(outgoing, messages, queue, deadline)
