@@ -6,16 +6,16 @@ from collections.abc import Container, Iterable
 
 from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.instance.client import Client
+from triomq.client.instance.opening import Opened
 from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.base import Header
-from triomq.remoting.process_bound import ProcessBound
 
 OK: tuple[int, ...] = (ResponseCode.SUCCESS,)
 
 
-class AdminBase(ProcessBound):
+class AdminBase(Opened):
     """Calls that the parts of `Admin` are made of. Topics and groups are wire names: namespaces are not added."""
 
     def __init__(self, client: Client, timeout_seconds: float) -> None:

@@ -260,18 +260,20 @@ class TrioMQ(Router, OfKinds[T, "P"]):
             made.subscribe(one.topic, one.expression)
             name = name_of(one.function)
             handler = f"{name} (group {group!r}, topic {one.topic!r}, at most {one.rules.close_seconds:g} s)"
-            made.listen(self._in_hand.counting(handler, await self._call_of(one, known, threads)))
+            made.listen(self._in_hand.counting(handler, await self._call_of(one, known, threads, made)))
             consumers.append(await stack.enter_async_context(made))
             self._members.add(f"{name} (group {group!r})", made)
         # All stop pulling before the first closes, which takes as long as its messages in hand.
         stack.callback(lambda: [consumer.suspend() for consumer in consumers])
 
-    async def _call_of(self, one: Registered, known: dict[str, Any], threads: ExitStack) -> Callable[..., Any]:
-        """Return the listener of a handler, with what is around it."""
+    async def _call_of(
+        self, one: Registered, known: dict[str, Any], threads: ExitStack, consumer: Any
+    ) -> Callable[..., Any]:
+        """Return the listener of a handler of a consumer, with what is around it."""
         call = by_name(one.function, OF_A_MESSAGE, known)
         if not one.middleware and one.publish_to is None:
             return call
-        call = through(one.middleware, awaited(call, one.rules.concurrency, threads))
+        call = through(one.middleware, awaited(call, one.rules.concurrency, threads, consumer))
         if one.publish_to is None:
             return call
         make = known["producer"].message

@@ -45,13 +45,13 @@ async def _one(middleware: Middleware, call_next: CallNext, message: MessageExt)
     return await middleware(message, call_next)
 
 
-def awaited(call: Callable[..., Any], limit: int, threads: ExitStack) -> CallNext:
+def awaited(call: Callable[..., Any], limit: int, threads: ExitStack, consumer: Any) -> CallNext:
     """Return an async function for a handler: it is awaited, or if it is a plain one, run in one of at most `limit`
-    threads, which end with the stack."""
+    threads, which end with the stack. `consumer` calls it."""
     if is_async(call):
         return call
     if trio.lowlevel.in_trio_run():
-        return Handler(call, limit)
+        return Handler(call, consumer.thread_waits, limit)
     pool = ThreadPoolExecutor(limit, thread_name_prefix="triomq-handler")
     threads.callback(pool.shutdown, wait=False)
 

@@ -29,11 +29,13 @@ from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.failed_messages import DEFAULT_MAX_RECONSUME_TIMES
 from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import CLOSED, ClientClosed
 from triomq.client.core.hooks import ConsumeHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeStatus, RetryLater
 from triomq.client.core.spans import NO_SPANS
 from triomq.client.instance.client import Client
+from triomq.client.instance.opening import inside
 from triomq.protocol.message import MessageExt
 
 log = get_logger("triomq.client.consume")
@@ -64,8 +66,8 @@ class Elsewhere(Protocol):
     def flush(self) -> None:
         """Let the calls begin that were started."""
 
-    async def stop(self) -> None:
-        """Cancel the calls that run, or wait for those that cannot be cancelled: the consumer closes. None of them
+    def stop(self) -> None:
+        """Cancel the calls that run, and leave those behind that cannot be cancelled: the consumer closes. None of them
         finishes."""
 
 
@@ -96,6 +98,7 @@ class ConcurrentConsuming(Consuming):
         self._elsewhere: Elsewhere | None = None
         self._calls_elsewhere = 0
         self._since_checkpoint = 0
+        self._has_ended = False
 
     def start(self) -> None:
         super().start()
@@ -115,6 +118,11 @@ class ConcurrentConsuming(Consuming):
             self._wake_one()
         while self._waiting > self._rules.max_cached_messages:
             await self._room.park()
+
+    def end(self) -> None:
+        """Have `take` raise ClientClosed: the consumer closes."""
+        self._has_ended = True
+        self._idle.unpark_all()
 
     def wake(self) -> None:
         """Wake the tasks that wait for messages: the consumer is no longer suspended."""
@@ -155,6 +163,7 @@ class ConcurrentConsuming(Consuming):
 
     async def _run_workers(self) -> None:
         await self._listening.wait()
+        inside.set(self._owner)
         if self._elsewhere is not None:
             await self._call_elsewhere(self._elsewhere)
         for _ in range(self._rules.concurrency):
@@ -245,8 +254,7 @@ class ConcurrentConsuming(Consuming):
                 self._calls_elsewhere += 1
                 elsewhere.start(delivery, self._finish_elsewhere)
         finally:
-            with trio.CancelScope(shield=True):
-                await elsewhere.stop()
+            elsewhere.stop()
 
     def _finish_elsewhere(self, delivery: Delivery, verdict: Verdict) -> None:
         self._calls_elsewhere -= 1
@@ -300,14 +308,15 @@ class ConcurrentConsuming(Consuming):
         assigned.busy += 1
 
     async def take(self) -> Delivery:
-        """Return the next message, waiting for one."""
-        while True:
+        """Return the next message, waiting for one. Raises ClientClosed."""
+        while not self._has_ended:
             delivery = self.take_nowait()
             if delivery is not None:
                 # A task that was woken may have been cancelled, or found no message: wake another one if any are left.
                 self._wake_one()
                 return delivery
             await self._idle.park()
+        raise ClientClosed(CLOSED)
 
     def offer(self, delivery: Delivery) -> None:
         """Hand out this message next."""

@@ -30,6 +30,7 @@ from triomq.client.core.results import ConsumeStatus, DeadLetter, RetryLater
 from triomq.client.core.spans import ProcessSpan
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import without_library_frames
+from triomq.client.instance.user_errors import concerns_one_call
 from triomq.protocol import system_topics
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from triomq.protocol.delay_levels import in_words
@@ -80,7 +81,7 @@ class Verdict:
     __slots__ = ("delay_level", "error", "is_false", "ok", "reason", "returned_none", "status", "wrong")
 
     def __init__(
-        self, returned: object = None, error: Exception | None = None, wrong: Sequence[WrongMessage] = ()
+        self, returned: object = None, error: BaseException | None = None, wrong: Sequence[WrongMessage] = ()
     ) -> None:
         self.error = error
         self.reason = error.reason if isinstance(error, DeadLetter) else None
@@ -130,7 +131,7 @@ class Verdict:
         remark = None
         if self.wrong:
             outcome, remark = "CR_THROW_EXCEPTION", self.wrong[0][1]
-        elif isinstance(self.error, Exception) and not isinstance(self.error, RetryLater):
+        elif self.error is not None and not isinstance(self.error, RetryLater):
             outcome = "CR_THROW_EXCEPTION"
             remark = f"{type(self.error).__name__}: {self.error}"
         else:
@@ -187,7 +188,9 @@ class Consuming:
                     right, wrong = await self._owner.payloads.sort_out(messages)
                     returned = await self._listener(right) if right else None
                 verdict = OK if returned is None and not wrong else Verdict(returned, wrong=wrong)
-            except Exception as error:
+            except BaseException as error:
+                if not concerns_one_call(error):
+                    raise
                 verdict = Verdict(error=error, wrong=wrong)
             span.end(*verdict.failure)
         if verdict.is_mistake:
@@ -266,7 +269,9 @@ class Consuming:
         for hook in self._hooks:
             try:
                 getattr(hook, name)(context)
-            except Exception:
+            except BaseException as error:
+                if not concerns_one_call(error):
+                    raise
                 log.exception("consume hook failed")
 
     def _settled(self, assigned: AssignedQueue, queue_offset: int | None) -> None:

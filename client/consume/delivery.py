@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from triomq.client.consume.assigned import AssignedQueue
-from triomq.client.core.errors import NotSettled
+from triomq.client.core.errors import CLOSED, ClientClosed, NotSettled
 from triomq.client.core.hooks import ConsumeContext
 from triomq.client.core.results import DeadLetter, RetryLater
 from triomq.client.core.spans import NO_PROCESS_SPAN
@@ -65,7 +65,17 @@ class Delivery(ProcessBound, Generic[V]):
 
     _instead = "pass on its message, and settle the delivery here"
 
-    __slots__ = ("_settler", "assigned", "began", "context", "holder", "is_withdrawn", "message", "span")
+    __slots__ = (
+        "_settler",
+        "assigned",
+        "began",
+        "context",
+        "holder",
+        "is_abandoned",
+        "is_withdrawn",
+        "message",
+        "span",
+    )
 
     def __init__(self, message: MessageExt[V], settler: Settler, assigned: AssignedQueue | None = None) -> None:
         self.message = message
@@ -73,6 +83,7 @@ class Delivery(ProcessBound, Generic[V]):
         self.began: float | None = None
         self.context: ConsumeContext | None = None
         self.holder: Holder | None = None
+        self.is_abandoned = False
         self.is_withdrawn = False
         """Whether nobody waits any more for the message of an ordered queue to be settled."""
         self.span = NO_PROCESS_SPAN
@@ -107,9 +118,15 @@ class Delivery(ProcessBound, Generic[V]):
         return self.is_withdrawn or (self.assigned is not None and self.assigned.window.dropped)
 
     def abandon(self) -> None:
-        """End the span of a message that a loop has left and nobody settles: the consumer closes."""
+        """Note that nobody settles the message any more, and end its span: the consumer closes."""
+        self.is_abandoned = True
         self.span.leave()
         self.span.end("unsettled")
+
+    def check_not_abandoned(self) -> None:
+        """Raise ClientClosed if the consumer was closed while the application had the message."""
+        if self.is_abandoned:
+            raise ClientClosed(CLOSED)
 
     def give_back(self) -> None:
         """Return the message unconsumed, in the consumer's thread: the next `receive` returns it."""

@@ -39,6 +39,7 @@ from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.members import ConsumerMember
+from triomq.client.instance.opening import Opened, ThreadWaits
 from triomq.client.instance.own_client import client_of
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol import system_topics
@@ -48,13 +49,12 @@ from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SQL92, TAG, SubscriptionData
 from triomq.remoting import virtual_time
-from triomq.remoting.process_bound import ProcessBound
 
 log = get_logger("triomq.client.consumer")
 
 UNSETTLED_SECONDS = 1.0
-MISSING_SECONDS = 10.0
 """Pause before the next round when a topic has no route, a member is not listed yet, or a lock was not granted."""
+MISSING_SECONDS = 10.0
 LEAVE_SECONDS = 5.0
 SUBSCRIBE_SECONDS = 20.0
 """How long an application may take to subscribe before a warning says that nothing will come."""
@@ -79,7 +79,7 @@ class GroupSettings:
             raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
 
 
-class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
+class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
     """A member of a consumer group; see the module's docstring."""
 
     consume_type: str
@@ -105,21 +105,30 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
         self._missing: dict[str, float] = {}
         self._filters = FilterChecks(self._client, self._group)
         self._warn_at = 0.0
+        self._is_closing = False
+        self._was_open = False
+        self._filter_hooks = list(settings.filter_hooks)
+        self._strategy = settings.strategy or Averagely()
+        self.thread_waits = ThreadWaits()
+        self._make_parts()
+
+    def _make_parts(self) -> None:
+        """Make what holds the state of one opening."""
         self._offsets: OffsetStore
         if self.is_broadcasting:
             config = self._client.config
             self._offsets = FileOffsets(config.offset_directory, self._client.client_id, self.group)
         else:
             self._offsets = BrokerOffsets(self._client, self.group)
-        self._puller = Puller(self._client, self.group, list(settings.filter_hooks))
+        self._puller = Puller(self._client, self.group, self._filter_hooks)
         self._rebalancer = Rebalancer(
             self._client,
             self.group,
             self.model,
-            settings.strategy or Averagely(),
+            self._strategy,
             self._offsets,
             self,
-            ordered=settings.ordered,
+            ordered=self._settings.ordered,
         )
         self._loop = PullLoop(self._client, self, self._puller, self.rules, self._submit, self._skipped)
 
@@ -157,6 +166,11 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
         check_in_trio(type(self).__name__)
         if self._nursery is not None:
             raise ClientClosed("this consumer is already open")
+        if self._was_open:
+            self._open_again()
+        self._was_open = True
+        self._is_closing = False
+        self.thread_waits.open()
         async with AsyncExitStack() as stack:
             if self._owns_client:
                 await stack.enter_async_context(self._client)
@@ -168,6 +182,7 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
             self._client.add_consumer(self)
             stack.push_async_callback(self._leave)
             self._nursery = await stack.enter_async_context(trio.open_nursery())
+            self._opening_task = trio.lowlevel.current_task()
             self._started_ms = self._client.config.now_ms()
             self._start()
             self.start_soon(self._keep_balanced)
@@ -178,25 +193,56 @@ class GroupConsumer(ProcessBound, ConsumerMember, Holder, PullOwner):
             self._stack = stack.pop_all()
         return self
 
+    def _open_again(self) -> None:
+        """Forget the state of the opening before: other members may have gone on from there."""
+        self._make_parts()
+        for made in self._subscriptions.values():
+            self._filters.subscribed(made)
+        self._tell_brokers = True  # a route that has not changed has no broker told
+
     async def _enter(self, stack: AsyncExitStack) -> None:
         """Open what must be closed after this member has left its group."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._nursery is None:
+        if self._nursery is None or self._is_closing:
             return
+        self._is_closing = True
+        self._end_waits()
         try:
             await self._finish(failed=error is not None)
         finally:
             self._nursery.cancel_scope.cancel()
+            self._leave_threads_behind()
             try:
                 await self._stack.aclose()
             finally:
                 self._nursery = None
+                self._closed()
+
+    def _closed(self) -> None:
+        """Called when everything has ended."""
+
+    def _end_waits(self) -> None:
+        """Have calls of the application that wait for something raise ClientClosed."""
 
     async def _finish(self, *, failed: bool) -> None:
         """Finish what the application began, before everything is cancelled."""
+
+    def _leave_threads_behind(self) -> None:
+        count = self.thread_waits.give_up()
+        if count:
+            log.warning(
+                "listeners left behind in their threads; their messages are delivered again",
+                group=self.group,
+                count=count,
+                close_seconds=self.rules.close_seconds,
+            )
+
+    @property
+    def _is_open(self) -> bool:
+        return self._nursery is not None
 
     async def _leave(self) -> None:
         """Store the offsets, release the locks, unregister; also when the block was cancelled."""

@@ -33,7 +33,7 @@ from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
-from triomq.client.core.errors import ConfigurationError, MQClientError
+from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
@@ -103,12 +103,18 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
         self.auto_commit_seconds = auto_commit_seconds
         self._assigned_by_hand: set[MessageQueue] | None = None
         self._paused: set[MessageQueue] = set()
+        self._next_commit = 0.0
+
+    def _make_parts(self) -> None:
+        super()._make_parts()
         self._positions: dict[MessageQueue, int] = {}
         self._uncounted: dict[MessageQueue, int] = {}
-        self._next_commit = 0.0
         self._waiting: deque[tuple[AssignedQueue, Sequence[MessageExt]]] = deque()
         self._arrived = trio.Event()
         self._taken = trio.Event()
+
+    def _end_waits(self) -> None:
+        self._arrived.set()
 
     def _start(self) -> None:
         self._next_commit = trio.current_time() + self.auto_commit_seconds
@@ -186,6 +192,8 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
         with trio.move_on_after(timeout_seconds):
             while found is None:
                 await self._arrived.wait()
+                if self._is_closing:
+                    raise ClientClosed("this consumer was closed while a poll waited")
                 found = self._take()
         return found
 

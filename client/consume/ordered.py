@@ -19,6 +19,7 @@ from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.hooks import ConsumeHook
 from triomq.client.core.log import get_logger
 from triomq.client.instance.client import Client
+from triomq.client.instance.opening import inside
 from triomq.protocol.message import MessageExt
 
 log = get_logger("triomq.client.consume")
@@ -49,6 +50,7 @@ class OrderedConsuming(Consuming):
 
     async def run(self, assigned: AssignedQueue) -> None:
         """Consume one queue until it is dropped."""
+        inside.set(self._owner)
         while not assigned.dropped:
             if self._owner.is_paused or not assigned.may_run or not self._may_consume(assigned):
                 await assigned.wait_change(1)

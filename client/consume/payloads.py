@@ -16,6 +16,7 @@ from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.delivery import Delivery
 from triomq.client.core.errors import WrongPayload
 from triomq.client.core.log import get_logger
+from triomq.client.instance.user_errors import concerns_one_call
 from triomq.client.payloads.decoder import Decoder
 from triomq.protocol.message import MessageExt
 
@@ -64,7 +65,9 @@ class Payloads(Decoder[V]):
                     if await bury(assigned, message, str(error)):
                         assigned.window.remove([message])
                         break
-                except Exception as error:
+                except BaseException as error:
+                    if not concerns_one_call(error):
+                        raise
                     log.warning("serializer failed; its queue waits", queue=str(assigned.queue), error=repr(error))
                 await trio.sleep(AGAIN_SECONDS)
         return right
@@ -76,12 +79,12 @@ class Payloads(Decoder[V]):
             await self.decode(delivery.message)
         except WrongPayload as error:
             delivery.dead_letter(str(error))
-        except Exception as error:
+        except BaseException as error:
+            if not concerns_one_call(error):
+                delivery.give_back()
+                raise
             log.warning("serializer failed; the message is delivered again later", error=repr(error))
             delivery.retry_later()
-        except BaseException:
-            delivery.give_back()
-            raise
         else:
             return True
         return False

@@ -25,6 +25,7 @@ from triomq.client.core.hooks import FilterHook
 from triomq.client.core.results import MessageModel, PullResult, PullStatus
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
+from triomq.client.instance.opening import Opened
 from triomq.client.instance.own_client import client_of
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_FROM_LAST_OFFSET, ConsumerData
@@ -34,12 +35,11 @@ from triomq.protocol.errors import RequestRefused
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SQL92, TAG
-from triomq.remoting.process_bound import ProcessBound
 
 __all__ = ["MessageExt", "MessageQueue", "PullConsumer", "PullResult", "PullStatus"]
 
 
-class PullConsumer(ProcessBound):
+class PullConsumer(Opened):
     """Pulls from a queue and an offset that the application names (RocketMQ: DefaultMQPullConsumer).
 
     `model` says where `commit` stores offsets: at the brokers, or (BROADCASTING) in a local file. `suspend_seconds`:
@@ -63,15 +63,24 @@ class PullConsumer(ProcessBound):
         self.group = self._client.namespace.wrap(group)
         self.model = model
         self._suspend_seconds = suspend_seconds
-        self._puller = Puller(self._client, self.group, list(filter_hooks))
+        self._filter_hooks = list(filter_hooks)
         self._topics: set[str] = set()
         self._stack = AsyncExitStack()
         self._open = False
+        self._make_parts()
+
+    def _make_parts(self) -> None:
+        """Make what holds the state of one opening."""
+        self._puller = Puller(self._client, self.group, self._filter_hooks)
         self._offsets: OffsetStore
-        if model is MessageModel.BROADCASTING:
+        if self.model is MessageModel.BROADCASTING:
             self._offsets = FileOffsets(self._client.config.offset_directory, self._client.client_id, self.group)
         else:
             self._offsets = BrokerOffsets(self._client, self.group)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open
 
     @property
     def client(self) -> Client:
@@ -80,6 +89,9 @@ class PullConsumer(ProcessBound):
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
+        if self._open:
+            raise ClientClosed("this consumer is already open")
+        self._make_parts()
         async with AsyncExitStack() as stack:
             if self._owns_client:
                 await stack.enter_async_context(self._client)
@@ -91,6 +103,7 @@ class PullConsumer(ProcessBound):
             await self._client.heartbeat_all()
             self._stack = stack.pop_all()
         self._open = True
+        self._opening_task = trio.lowlevel.current_task()
         return self
 
     async def __aexit__(

@@ -12,6 +12,7 @@ from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import PullResult
 from triomq.client.instance.client import Client
+from triomq.client.instance.user_errors import concerns_one_call
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag, system_topics
 from triomq.protocol.headers.pull import PullMessageRequestHeader
@@ -97,7 +98,9 @@ class Puller:
         for hook in self._filter_hooks:
             try:
                 messages = hook.keep(self._group, queue, messages)
-            except Exception:
+            except BaseException as error:
+                if not concerns_one_call(error):
+                    raise
                 log.exception("filter hook failed", group=self._group)
         namespace = self._client.namespace
         for message in messages:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Generic, Unpack
+from typing import Any, Generic, Unpack, overload
 
 import trio
 
@@ -43,7 +43,7 @@ from triomq.client.consume.unsettled import Unsettled
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
-from triomq.client.core.errors import ConfigurationError, MQClientError
+from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
 from triomq.client.core.hooks import ConsumeHook, FilterHook
 from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, ConsumeStatus, MessageModel
@@ -113,18 +113,31 @@ class PushConsumer(GroupConsumer, Generic[T]):
         self._listener: Listener | None = None
         self._iterating = False
         self._paused = False
+        self._is_stopping = False
         self._shared = trio.Event()
         self._listener_set = trio.Event()
         self._unsettled = Unsettled()
         self._receiver: Receiver[T] = Receiver(self.payloads, self._client.spans, self._unsettled)
-        self._loop_here = Loop(self)
-        self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
+        self._loop_here = Loop(self, ends=False)
+        self._elsewhere: Elsewhere | None = None
+        self._consuming = self._make_consuming()
 
     # Life.
 
+    def _open_again(self) -> None:
+        super()._open_again()
+        self._shared = trio.Event()
+        self._loop_here = Loop(self, ends=False)
+        self._receiver = Receiver(self.payloads, self._client.spans, self._unsettled)
+        self._consuming = self._make_consuming()
+        if self._listener is not None and isinstance(self._consuming, ConcurrentConsuming):
+            self._consuming.listen(self._elsewhere)
+
     async def _enter(self, stack: AsyncExitStack) -> None:
         if self._trace_topic is not None:
-            self.consume_hooks.append(await stack.enter_async_context(TraceSender(self._client, self._trace_topic)))
+            trace = await stack.enter_async_context(TraceSender(self._client, self._trace_topic))
+            self.consume_hooks.append(trace)
+            stack.callback(self.consume_hooks.remove, trace)
 
     def _start(self) -> None:
         self._unsettled.open()
@@ -133,8 +146,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
             self.start_soon(self._keep_locks)
 
     async def _finish(self, *, failed: bool) -> None:
-        """Stop pulling, and wait for listener calls in progress."""
-        self._paused = True
+        """Wait for listener calls in progress; nothing is pulled any more."""
         self._unsettled.close()
         if self._iterating:
             # Let the tasks that handed out messages note those acknowledged a moment ago.
@@ -146,6 +158,21 @@ class PushConsumer(GroupConsumer, Generic[T]):
             for assigned in list(self._rebalancer.assigned.values()):
                 while assigned.busy:
                     await assigned.wait_change(1)
+
+    def _closed(self) -> None:
+        self._is_stopping = False
+        if self._iterating:  # opened again, it may have a listener
+            self._iterating, self._listener, self._listener_set = False, None, trio.Event()
+
+    def _begin_to_close(self) -> None:
+        """Take no further messages: this closes in a moment."""
+        self._is_stopping = True
+
+    def _end_waits(self) -> None:
+        self._receiver.end()
+        if isinstance(self._consuming, ConcurrentConsuming):
+            self._consuming.end()
+        self._shared.set()
 
     # What the application calls.
 
@@ -169,7 +196,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
     def _listen(self, handler: Callable[[MessageExt[T]], Any], elsewhere: Elsewhere | None = None) -> None:
         """`elsewhere` calls the same function, for a facade, where messages come from a queue and need no order."""
         check_takes(handler, "message")
-        call = Handler(handler, self.rules.concurrency)
+        call = Handler(handler, self.thread_waits, self.rules.concurrency)
         size = self.rules.batch_max_size
         if size != 1:
             raise ConfigurationError(f"batch_max_size is {size}: use listen_batch, which gets lists of messages")
@@ -183,7 +210,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
     def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
         check_takes(handler, "messages")
-        call = Handler(handler, self.rules.concurrency)
+        call = Handler(handler, self.thread_waits, self.rules.concurrency)
 
         async def several(messages: Sequence[MessageExt]) -> ConsumeStatus | None:
             status: ConsumeStatus | None = await call(messages)
@@ -195,13 +222,23 @@ class PushConsumer(GroupConsumer, Generic[T]):
         if self._listener is not None:
             raise ConfigurationError("this consumer already has a listener, or is being looped over")
         self._listener = listener
+        self._elsewhere = elsewhere
         self._listener_set.set()
         if isinstance(self._consuming, ConcurrentConsuming) and not self._iterating:
             self._consuming.listen(elsewhere)
 
-    async def receive(self) -> Delivery[T]:
-        """Return the next message, to be settled with its `ack` or `retry_later`. Not together with a listener. A call
-        that is cancelled has taken nothing."""
+    @overload
+    async def receive(self) -> Delivery[T]: ...
+
+    @overload
+    async def receive(self, timeout_seconds: float | None) -> Delivery[T] | None: ...
+
+    async def receive(self, timeout_seconds: float | None = None) -> Delivery[T] | None:
+        """Return the next message, to be settled with its `ack` or `retry_later`; None when the time is over, with a
+        time of 0 what is there. Not together with a listener. A call that is cancelled has taken nothing. Raises
+        ClientClosed, also when the consumer is closed meanwhile."""
+        if timeout_seconds is not None:
+            return await self.receive_within(timeout_seconds)
         self._hand_out_messages()
         if not self._filters.are_settled:
             return await self._filters.guard(self._receiver.receive, self._consuming)
@@ -230,6 +267,10 @@ class PushConsumer(GroupConsumer, Generic[T]):
             self._set_listener(self._hand_out)
         elif not self._iterating:
             raise ConfigurationError("this consumer has a listener: messages go there")
+
+    def _check_open(self) -> None:
+        """Raise ClientClosed unless this consumer is open."""
+        self._open_nursery()
 
     def __aiter__(self) -> Loop[T]:
         return Loop(self)
@@ -267,6 +308,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     async def wait_assigned(self, topic: str) -> list[MessageQueue]:
         """Wait until this member holds its share of the topic's queues, at least one; return the share."""
+        self._open_nursery()
         self._check_subscribed()
         return await self._filters.guard(self._wait_assigned, topic)
 
@@ -274,6 +316,8 @@ class PushConsumer(GroupConsumer, Generic[T]):
         wire = self._client.namespace.wrap(topic)
         while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
             await self._shared.wait()
+            if self._is_closing:
+                raise ClientClosed("the consumer was closed before it had queues")
         return [queue for queue in self.assigned_queues if queue.topic == topic]
 
     # ConsumerMember.
@@ -327,7 +371,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     @property
     def is_paused(self) -> bool:
-        return self._paused
+        return self._paused or self._is_stopping or self._is_closing
 
     @property
     def is_ordered(self) -> bool:
@@ -352,7 +396,8 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     # Inside.
 
-    def _make_consuming(self, listener: Listener) -> ConcurrentConsuming | OrderedConsuming:
+    def _make_consuming(self) -> ConcurrentConsuming | OrderedConsuming:
+        listener = self._listen_call
         if self.ordered:
             return OrderedConsuming(self._client, self, self._offsets, self.rules, listener, self.consume_hooks)
         held = self._rebalancer.assigned

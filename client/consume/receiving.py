@@ -17,7 +17,7 @@ from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.ordered import OrderedConsuming
 from triomq.client.consume.payloads import Payloads
 from triomq.client.consume.unsettled import Unsettled
-from triomq.client.core.errors import ConfigurationError
+from triomq.client.core.errors import CLOSED, ClientClosed, ConfigurationError
 from triomq.client.core.spans import Spans
 from triomq.client.core.type_variables import T
 from triomq.protocol.message import MessageExt
@@ -49,12 +49,19 @@ class Receiving(Protocol[T]):
 
     async def receive(self) -> Delivery[T]: ...
 
+    def _check_open(self) -> None:
+        """Raise ClientClosed unless the consumer is open."""
+
 
 class Loop(Generic[T]):
-    """One `async for` over a consumer: asking for the next message settles the one before it, of this loop alone."""
+    """One `async for` over a consumer: asking for the next message settles the one before it, of this loop alone. It
+    ends when the consumer closes; with a message that it can settle no more it raises ClientClosed. `ends`: False for
+    the loop that `next` of the consumer means."""
 
-    def __init__(self, consumer: Receiving[T]) -> None:
+    def __init__(self, consumer: Receiving[T], *, ends: bool = True) -> None:
         self._consumer = consumer
+        self._ends = ends
+        self._has_begun = False
         self._delivery: Delivery[T] | None = None
         self._is_asking = False
 
@@ -64,18 +71,30 @@ class Loop(Generic[T]):
     async def __anext__(self) -> MessageExt[T]:
         if self._is_asking:
             raise ConfigurationError("this loop is being asked for its next message already: one loop for each task")
+        if not self._has_begun:
+            self._consumer._check_open()
+            self._has_begun = self._ends
         self._is_asking = True
         try:
             last, self._delivery = self._delivery, None
             if last is not None:
                 last.span.leave()
+                last.check_not_abandoned()
                 last.settle_unless_settled()
-            delivery = await self._consumer.receive()
+            delivery = await self._next()
         finally:
             self._is_asking = False
         delivery.span.enter()
         self._delivery = delivery
         return delivery.message
+
+    async def _next(self) -> Delivery[T]:
+        try:
+            return await self._consumer.receive()
+        except ClientClosed:
+            if self._has_begun:
+                raise StopAsyncIteration from None
+            raise
 
 
 class Receiver(Generic[T]):
@@ -88,6 +107,10 @@ class Receiver(Generic[T]):
         self._received = 0
         self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery[Any]](0)
 
+    def end(self) -> None:
+        """Have calls raise ClientClosed, those that wait too: the consumer closes."""
+        self._deliveries_out.close()
+
     async def receive(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
         """Return the next message, waiting for one."""
         delivery = await self.take(consuming)
@@ -97,8 +120,7 @@ class Receiver(Generic[T]):
     async def take(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
         """Like `receive`; the message is not yet one that the application has to settle."""
         if not isinstance(consuming, ConcurrentConsuming):
-            delivery: Delivery[T] = await self._deliveries_out.receive()
-            return delivery
+            return await self._take_ordered()
         while True:
             self._received += 1
             if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
@@ -188,13 +210,26 @@ class Receiver(Generic[T]):
                 if isinstance(consuming, ConcurrentConsuming):
                     consuming.offer(delivery)
                 else:
-                    await self._deliveries_in.send(delivery)
+                    await self._offer(delivery)
                 try:
                     await offered.wait()
                 except trio.Cancelled:
                     delivery.is_withdrawn = True
                     raise
                 refused = offered.refused
+
+    async def _offer(self, delivery: Delivery[Any]) -> None:
+        try:
+            await self._deliveries_in.send(delivery)
+        except trio.BrokenResourceError:
+            await trio.sleep_forever()  # the consumer closes: nobody takes it, and this task is cancelled
+
+    async def _take_ordered(self) -> Delivery[T]:
+        try:
+            delivery: Delivery[T] = await self._deliveries_out.receive()
+        except trio.ClosedResourceError:
+            raise ClientClosed(CLOSED) from None
+        return delivery
 
     def _take_nowait(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T] | None:
         if isinstance(consuming, ConcurrentConsuming):
@@ -203,11 +238,13 @@ class Receiver(Generic[T]):
             return self._deliveries_out.receive_nowait()
         except trio.WouldBlock:
             return None
+        except trio.ClosedResourceError:
+            raise ClientClosed(CLOSED) from None
 
     async def _take(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
         if isinstance(consuming, ConcurrentConsuming):
             return await consuming.take()
-        return await self._deliveries_out.receive()
+        return await self._take_ordered()
 
     async def _fits(self, delivery: Delivery[T]) -> bool:
         """Set the value of a message. Messages that are offered went through the consuming's own call, which has set

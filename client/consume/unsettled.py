@@ -20,14 +20,12 @@ from typing import Any, TypeVar
 import trio
 
 from triomq.client.consume.delivery import SETTLED, SETTLED_ALREADY, Delivery
-from triomq.client.core.errors import ClientClosed, NotSettled
+from triomq.client.core.errors import CLOSED, ClientClosed, NotSettled
 from triomq.client.core.results import RetryLater
 from triomq.client.instance.inherited import INHERITED
 
 R = TypeVar("R")
 Post = Callable[[Callable[[], object]], None]
-
-CLOSED = "the consumer is closed: what was not settled is delivered again"
 
 MANY = 1000
 """Above this number, messages of queues that have moved to other members are forgotten."""

@@ -39,7 +39,7 @@ class ConsumeRules:
     suspend_seconds: float = 1.0
     """Pause of an ordered consumer before it retries a failed message."""
     close_seconds: float = 10.0
-    """How long leaving the `async with` block waits for listener calls in progress."""
+    """How long closing waits for listener calls in progress. Threads that still run then are left behind."""
     rebalance_interval_seconds: float = 20.0
     lock_interval_seconds: float = 20.0
     send_expression: bool = False

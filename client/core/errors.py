@@ -186,5 +186,8 @@ class RequestTimedOut(MQClientError):
     """Request-reply: the request was sent, no reply arrived in time."""
 
 
+CLOSED = "the consumer is closed: what was not settled is delivered again"
+
+
 class ClientClosed(MQClientError):
-    """Used before entering or after leaving its `async with` block."""
+    """Used before it was opened or after it was closed; or it was closed while a call waited."""

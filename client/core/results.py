@@ -53,7 +53,7 @@ class TransactionSendResult:
 
     send: SendResult
     state: LocalTransactionState
-    error: Exception | None = None
+    error: BaseException | None = None
     """What the local transaction raised (its state is then UNKNOW)."""
 
 

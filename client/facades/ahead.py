@@ -30,7 +30,7 @@ class Ahead(Generic[T]):
         self._unsettled = unsettled
         self._waiting: deque[Delivery[T]] = deque()
         self._lock = threading.Lock()
-        self._asking = 0
+        self._askers: set[object] = set()
 
     def take(self, portal: Portal) -> Delivery[T] | None:
         """Return the next message that waits here."""
@@ -50,27 +50,26 @@ class Ahead(Generic[T]):
         return None
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def asking(self, caller: object) -> Iterator[None]:
         """Count the caller as one that asks the consumer for a message while the block runs. Inside of it the caller
         first looks whether one has come."""
-        with self._lock:
-            self._asking += 1
+        # A set, and not a number: when a signal handler raises in here, the caller's next call puts it right.
+        self._askers.add(caller)
         try:
             yield
         finally:
-            with self._lock:
-                self._asking -= 1
+            self._askers.discard(caller)
 
     def others(self) -> int:
         """Return how many callers ask the consumer beside one of them."""
-        return max(0, self._asking - 1)
+        return max(0, len(self._askers) - 1)
 
     def keep(self, received: Received[T], portal: Portal) -> Delivery[T]:
         """Return the message that was asked for; the others wait here, while the caller still counts as asking."""
         self._unsettled.add(received.delivery)
         if received.ahead:
             self._waiting.extend(received.ahead)
-            if self._asking > 1:  # a caller that does not count yet looks here first
+            if len(self._askers) > 1:  # a caller that does not count yet looks here first
                 portal.put(self.give_back)
         return received.delivery
 

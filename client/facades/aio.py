@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.polled import Polled
@@ -34,6 +34,7 @@ from triomq.client.facades.inbox import Inbox
 from triomq.client.facades.methods import AioKind
 from triomq.client.facades.portal import Portal
 from triomq.client.facades.portal_call import PortalCall
+from triomq.client.facades.sending import Steps
 from triomq.client.facades.tables import (
     AdminFacade,
     LitePullConsumerFacade,
@@ -58,11 +59,19 @@ class AioFacade(AioKind):
 
     _loop: asyncio.AbstractEventLoop | None = None
     _inbox: Inbox
-    _how_to_open = "use it inside `async with`"
+    _how_to_open = "use it inside `async with`, or call start()"
 
     async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def start(self) -> Self:
+        """Connect; `async with` does it, too."""
         if self._portal is not None:
             raise ClientClosed(f"this {type(self).__name__} is already open")
+        if self._closed is not None:
+            if self._is_inside:
+                raise ClientClosed(f"this {type(self).__name__} closes when its function that runs here has ended")
+            await asyncio.wait([asyncio.wrap_future(self._closed)])
         self._loop = _running_loop(type(self).__name__)
         self._inbox = Inbox(self._loop.call_soon_threadsafe)
         acquiring = portals.in_thread(portals.acquire)
@@ -76,30 +85,44 @@ class AioFacade(AioKind):
         try:
             self._held = await self._result_of(portal, partial(portal.hold, self._core))
         except BaseException:
-            await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
+            await asyncio.shield(asyncio.wrap_future(portals.in_thread(partial(portals.release, portal))))
             raise
         self._portal = portal
         return self
 
+    async def close(self, *, failed: bool = False) -> None:
+        """Leave the group, store offsets, disconnect. May be called twice, and by any task: inside of a function that
+        this object calls it returns when closing has begun, which waits for that function. `failed`: leave as after an
+        exception, so that messages in progress are not waited for."""
+        close = self._begin_to_close(failed=failed)
+        closing = self._closed if close is None else portals.close_later(close)
+        if closing is not None and not self._is_inside:
+            await asyncio.shield(asyncio.wrap_future(closing))
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        portal, held = self._portal, self._held
-        if portal is None or held is None:
-            return
-        self._closing()
-        self._portal = self._held = None
-        try:
-            await asyncio.shield(asyncio.wrap_future(portal.leave(held, failed=error is not None)))
-        finally:
-            self._threads.stop()
-            await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
+        await self.close(failed=error is not None)
 
     def _begin(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         call: Any = self._wait(method, args, kwargs)
         # "coroutine 'Producer.send' was never awaited": Python says nothing else about it.
         call.__qualname__ = f"{type(self).__name__}.{method.__name__}"
         return call
+
+    def _drive(self, method: Callable[..., Any], steps: Steps) -> Any:
+        call: Any = self._run_steps(steps)
+        call.__qualname__ = f"{type(self).__name__}.{method.__name__}"
+        return call
+
+    async def _run_steps(self, steps: Steps) -> Any:
+        self._opened()
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await self._wait(*call))
+        except StopIteration as end:
+            return end.value
 
     async def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         return await self._result_of(self._opened(), partial(method, *args, **kwargs))
@@ -155,7 +178,7 @@ def _running_loop(name: str) -> asyncio.AbstractEventLoop:
 
 def _give_back(acquired: Future[Portal]) -> None:
     if acquired.exception() is None:
-        portals.release()
+        portals.release(acquired.result())
 
 
 class Producer(AioFacade, ProducerFacade[T]):
@@ -235,19 +258,27 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
     _received = 0
 
     def _new_loop(self) -> Loop[T]:
-        return Loop(self)
+        return Loop(self, ends=False)
 
     def __aiter__(self) -> Loop[T]:
-        return self._new_loop()
+        return Loop(self)
 
     async def __anext__(self) -> MessageExt[T]:
         return await anext(self._loop_here)
 
-    async def receive(self) -> MessageExt[T]:
-        """Return the next message. This does NOT acknowledge the one before."""
-        return (await self._receive()).message
+    @overload
+    async def receive(self) -> MessageExt[T]: ...
 
-    async def _receive(self) -> Delivery[T]:
+    @overload
+    async def receive(self, timeout_seconds: float | None) -> MessageExt[T] | None: ...
+
+    async def receive(self, timeout_seconds: float | None = None) -> MessageExt[T] | None:
+        """Return the next message, or None when the time is over; with a time of 0 the message that is there. This does
+        NOT acknowledge the one before."""
+        delivery = await self._receive(timeout_seconds)
+        return None if delivery is None else delivery.message
+
+    async def _receive(self, timeout_seconds: float | None = None) -> Delivery[T] | None:
         portal = self._opened()
         self._received += 1
         if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
@@ -255,18 +286,22 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
         ahead = self._ahead
         delivery = ahead.take(portal)
         if delivery is None:
-            with ahead.asking():
-                delivery = ahead.take(portal) or ahead.keep(
-                    await self._wait(self._core._receive_with_more, (None, ahead.others), {}), portal
-                )
+            with ahead.asking(object()):
+                delivery = ahead.take(portal)
+                if delivery is None:
+                    received = await self._wait(self._core._receive_with_more, (timeout_seconds, ahead.others), {})
+                    delivery = None if received is None else ahead.keep(received, portal)
         return delivery
 
 
 class Loop(Generic[T]):
-    """One `async for` over a consumer: asking for the next message settles the one before it, of this loop alone."""
+    """One `async for` over a consumer: asking for the next message settles the one before it, of this loop alone. It
+    ends when the consumer closes, see `receiving.Loop`."""
 
-    def __init__(self, consumer: PushConsumer[T]) -> None:
+    def __init__(self, consumer: PushConsumer[T], *, ends: bool = True) -> None:
         self._consumer = consumer
+        self._ends = ends
+        self._has_begun = False
         self._delivery: Delivery[T] | None = None
         self._is_asking = False
 
@@ -276,16 +311,24 @@ class Loop(Generic[T]):
     async def __anext__(self) -> MessageExt[T]:
         if self._is_asking:
             raise ConfigurationError("this loop is being asked for its next message already: one loop for each task")
-        self._consumer._opened()
+        if not self._has_begun:
+            self._consumer._opened()
+            self._has_begun = self._ends
         self._is_asking = True
         try:
             last, self._delivery = self._delivery, None
             if last is not None:
                 last.span.leave()
+                last.check_not_abandoned()
                 self._consumer._core._unsettled.ack_unless_settled(last)
             delivery = await self._consumer._receive()
+        except ClientClosed:
+            if self._has_begun and not (last is not None and last.is_abandoned):
+                raise StopAsyncIteration from None
+            raise
         finally:
             self._is_asking = False
+        assert delivery is not None
         delivery.span.enter()
         self._delivery = delivery
         return delivery.message

@@ -19,6 +19,7 @@ import asyncio
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -30,6 +31,7 @@ from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
 from triomq.client.facades.methods import BlockingKind
+from triomq.client.facades.sending import Steps
 from triomq.client.facades.tables import (
     AdminFacade,
     LitePullConsumerFacade,
@@ -56,29 +58,29 @@ class BlockingFacade(BlockingKind):
         if self._portal is not None:
             raise ClientClosed(f"this {type(self).__name__} is already open")
         self._warn_in_event_loop()
+        if self._closed is not None:
+            if self._is_inside:
+                raise ClientClosed(f"this {type(self).__name__} closes when its function that runs here has ended")
+            wait([self._closed])
         portal = portals.acquire()
         self._opening(portal)
         try:
             self._held = portal.run(portal.hold, self._core)
         except BaseException:
-            portals.release()
+            portals.release(portal)
             raise
         self._portal = portal
         return self
 
     def close(self, *, failed: bool = False) -> None:
-        """Leave the group, store offsets, disconnect. May be called twice. `failed`: leave as after an exception, so
-        that messages in progress are not waited for."""
-        portal, held = self._portal, self._held
-        if portal is None or held is None:
-            return
-        self._closing()
-        self._portal = self._held = None
-        try:
-            portal.leave(held, failed=failed).result()
-        finally:
-            self._threads.stop()
-            portals.release()
+        """Leave the group, store offsets, disconnect. May be called twice, and by any thread: inside of a function that
+        this object calls it returns when closing has begun, which waits for that function. `failed`: leave as after an
+        exception, so that messages in progress are not waited for."""
+        close = self._begin_to_close(failed=failed)
+        if close is not None:
+            portals.close_later(close) if self._is_inside else close()
+        elif self._closed is not None and not self._is_inside:
+            wait([self._closed])
 
     def __enter__(self) -> Self:
         return self.start()
@@ -90,6 +92,15 @@ class BlockingFacade(BlockingKind):
 
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         return self._opened().run(method, *args, **kwargs)
+
+    def _drive(self, method: Callable[..., Any], steps: Steps) -> Any:
+        self._opened()
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(self._wait(*call))
+        except StopIteration as end:
+            return end.value
 
     def _warn_in_event_loop(self) -> None:
         name = type(self).__name__
@@ -182,10 +193,10 @@ class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
     _loop_here: Loop[T]
 
     def _new_loop(self) -> Loop[T]:
-        return Loop(self)
+        return Loop(self, ends=False)
 
     def __iter__(self) -> Loop[T]:
-        return self._new_loop()
+        return Loop(self)
 
     def __next__(self) -> MessageExt[T]:
         return next(self._loop_here)
@@ -202,7 +213,7 @@ class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
         delivery = ahead.take(portal)
         if delivery is not None:
             return delivery
-        with ahead.asking():
+        with ahead.asking(threading.get_ident()):
             delivery = ahead.take(portal)
             if delivery is None:
                 received = portal.run(self._core._receive_with_more, timeout_seconds, ahead.others)
@@ -211,31 +222,51 @@ class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
 
 
 class Loop(Generic[T]):
-    """One `for` over a consumer: asking for the next message settles the one before it, of this loop alone."""
+    """One `for` over a consumer: asking for the next message settles the one before it, of this loop alone. It ends
+    when the consumer closes, see `receiving.Loop`."""
 
-    def __init__(self, consumer: PushConsumer[T]) -> None:
+    def __init__(self, consumer: PushConsumer[T], *, ends: bool = True) -> None:
         self._consumer = consumer
+        self._ends = ends
+        self._has_begun = False
         self._delivery: Delivery[T] | None = None
-        self._asking = threading.Lock()
+        # The thread that asks, if one does. Not a lock: a signal handler may raise anywhere, also between taking a lock
+        # and the `try` that gives it back. `setdefault` is atomic.
+        self._asking: dict[str, int] = {}
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> MessageExt[T]:
-        if not self._asking.acquire(blocking=False):
-            raise ConfigurationError("this loop is being asked for its next message already: one loop for each thread")
+        thread = threading.get_ident()
         try:
-            self._consumer._opened()
-            last, self._delivery = self._delivery, None
-            if last is not None:
-                last.span.leave()
-                self._consumer._core._unsettled.ack_unless_settled(last)
-            delivery = self._consumer._receive()
-            assert delivery is not None
-            delivery.span.enter()
-            self._delivery = delivery
+            if self._asking.setdefault("thread", thread) != thread:
+                raise ConfigurationError(
+                    "this loop is being asked for its next message already: one loop for each thread"
+                )
+            return self._next()
         finally:
-            self._asking.release()
+            if self._asking.get("thread") == thread:
+                self._asking.clear()
+
+    def _next(self) -> MessageExt[T]:
+        if not self._has_begun:
+            self._consumer._opened()
+            self._has_begun = self._ends
+        last, self._delivery = self._delivery, None
+        if last is not None:
+            last.span.leave()
+            last.check_not_abandoned()
+            self._consumer._core._unsettled.ack_unless_settled(last)
+        try:
+            delivery = self._consumer._receive()
+        except ClientClosed:
+            if self._has_begun:
+                raise StopIteration from None
+            raise
+        assert delivery is not None
+        delivery.span.enter()
+        self._delivery = delivery
         return delivery.message
 
 

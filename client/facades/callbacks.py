@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 import trio
+
+from triomq.client.instance.opening import ThreadWaits
 
 Put = Callable[[Callable[[], object]], None]
 """Has a function run in another thread, soon."""
@@ -57,17 +59,24 @@ class _Call:
 
         return abort
 
+    def forget(self, _: Any) -> trio.lowlevel.Abort:
+        """Wait no more for a thread, which runs on."""
+        self._waiting = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
     def run_in_loop(self) -> None:
         """Start the coroutine, in the asyncio loop."""
         if self._waiting is None:
             return
         try:
-            coroutine = self._context.run(self._function, *self._args)
-            self._running = asyncio.get_running_loop().create_task(coroutine, context=self._context)
-        except Exception as error:  # arguments that do not fit
+            self._running = begin_task(self._call, self._context)
+        except Exception as error:  # of a task factory
             self._end(None, error)
         else:
             self._running.add_done_callback(self._ended)
+
+    async def _call(self) -> Any:
+        return await settled_here(self._function, self._args)
 
     def run_here(self) -> None:
         """Call the function, in this thread."""
@@ -79,12 +88,7 @@ class _Call:
             self._end(result, None)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            self._end(None, CancelledError())
-        elif (error := task.exception()) is not None:
-            self._end(None, error)
-        else:
-            self._end(task.result(), None)
+        self._end(*outcome_of(task))
 
     def _end(self, result: Any, error: BaseException | None) -> None:
         self._result = result
@@ -99,6 +103,46 @@ class _Call:
     def _cancel(self) -> None:
         if self._running is not None:
             self._running.cancel()
+
+
+class Failed(Exception):
+    """Carries an error that asyncio would not keep in its task, and end the loop with: SystemExit."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+async def settled_here(function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+    """Call a coroutine function in a task of asyncio, which SystemExit must not end. Raises Failed with it."""
+    try:
+        return await function(*args)
+    except SystemExit as error:
+        raise Failed(error) from None
+
+
+def begin_task(function: Callable[[], Coroutine[Any, Any, Any]], context: Context) -> asyncio.Task[Any]:
+    """Start a coroutine in the running asyncio loop. It sees these context variables, also with a task factory as they
+    were before Python 3.11, which takes no context."""
+    loop = asyncio.get_running_loop()
+    coroutine = function()
+    try:
+        if loop.get_task_factory() is None:
+            return loop.create_task(coroutine, context=context)
+        return context.run(loop.create_task, coroutine)
+    except BaseException:
+        coroutine.close()
+        raise
+
+
+def outcome_of(task: asyncio.Task[Any]) -> tuple[Any, BaseException | None]:
+    """Return result and error of a task that has ended."""
+    if task.cancelled():
+        return None, CancelledError()
+    error = task.exception()
+    if isinstance(error, Failed):
+        error = error.error
+    return (None, error) if error is not None else (task.result(), None)
 
 
 async def call_in_loop(function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], *, home: Put, loop: Put) -> Any:
@@ -119,9 +163,11 @@ class Threads:
     """The threads in which the plain functions of one object run. They start when they are needed; used in the portal's
     thread, but for `stop`."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: ThreadWaits) -> None:
+        """`waits` are those of the object."""
+        self._waits = waits
         self._calls: SimpleQueue[RunsHere | None] = SimpleQueue()
-        self._running = 0
+        self._running: set[RunsHere] = set()
         self._count = 0
 
     async def call(self, function: Callable[..., Any], args: tuple[Any, ...], *, home: Put) -> Any:
@@ -129,28 +175,31 @@ class Threads:
         call = _Call(function, args, home)
         self.begin(call)
         try:
-            return await call.wait(lambda _: trio.lowlevel.Abort.FAILED)
+            return await self._waits.wait(call.wait, call.forget)
         finally:
-            self.ended()
+            self.ended(call)
 
     def begin(self, call: RunsHere) -> None:
         """Have a call run in a thread; `ended` is to be called afterwards."""
-        self._running += 1
-        if self._running > self._count and self._count < MOST_THREADS:
+        self._running.add(call)
+        if len(self._running) > self._count and self._count < MOST_THREADS:
             self._count += 1
-            threading.Thread(target=self._work, name=f"triomq-calls-{self._count}", daemon=True).start()
+            name = f"triomq-calls-{self._count}"
+            threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True).start()
         self._calls.put(call)
 
-    def ended(self) -> None:
+    def ended(self, call: RunsHere) -> None:
         """A call has ended."""
-        self._running -= 1
+        self._running.discard(call)
 
     def stop(self) -> None:
-        """End the threads: the object is closed, nothing is called any more."""
+        """End the threads: the object is closed, nothing is called any more. One that is left behind in a call ends
+        after that."""
         for _ in range(self._count):
             self._calls.put(None)
-        self._count = 0
+        self._calls, self._running, self._count = SimpleQueue(), set(), 0
 
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call.run_here()
+
+def _work(calls: SimpleQueue[RunsHere | None]) -> None:
+    while (call := calls.get()) is not None:
+        call.run_here()

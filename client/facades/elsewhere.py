@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -20,8 +19,12 @@ import trio
 from triomq.client.consume.consuming import OK, Verdict
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.push_consumer import PushConsumer
-from triomq.client.facades.callbacks import Put, Threads
+from triomq.client.core.log import get_logger
+from triomq.client.facades.callbacks import Put, Threads, begin_task, outcome_of, settled_here
 from triomq.client.facades.inbox import run_each
+from triomq.client.instance.user_errors import concerns_one_call
+
+log = get_logger("triomq.client.consume")
 
 Finish = Callable[[Delivery, Verdict], None]
 
@@ -42,22 +45,19 @@ class ListenerCall:
         """Start the coroutine, in the asyncio loop."""
         if self.is_cancelled:
             return
-        loop = asyncio.get_running_loop()
-        self._running = loop.create_task(self._run(), context=self._context)
-        self._running.add_done_callback(self._ended)
+        try:
+            self._running = begin_task(self._run, self._context)
+        except Exception as error:  # of a task factory
+            self.end(None, error)
+        else:
+            self._running.add_done_callback(self._ended)
 
     async def _run(self) -> Any:
         with self._delivery.span:
-            return await self._calls.function(self._delivery.message)
+            return await settled_here(self._calls.function, (self._delivery.message,))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            end = partial(self._ended_at_home, None, CancelledError())
-        elif (error := task.exception()) is not None:
-            end = partial(self._ended_at_home, None, error)
-        else:
-            end = partial(self._ended_at_home, task.result(), None)
-        self._calls.end_in_loop(end)
+        self._calls.end_in_loop(partial(self._ended_at_home, *outcome_of(task)))
 
     def run_here(self) -> None:
         """Call the function, in this thread."""
@@ -87,17 +87,16 @@ class ListenerCall:
             return
         if error is None:
             verdict = OK if result is None else Verdict(result)
-        elif isinstance(error, Exception):
-            verdict = Verdict(error=error)
         else:
-            self._calls.start_soon(_fail, error)
-            return
+            verdict = Verdict(error=error)
         self._finish(self._delivery, verdict)
 
     async def _await(self, result: Awaitable[Any]) -> None:
         try:
             awaited = await self._calls.awaiting(result)
-        except Exception as error:
+        except BaseException as error:
+            if not concerns_one_call(error):
+                raise
             self._ended_at_home(None, error)
         else:
             self._ended_at_home(awaited, None)
@@ -106,10 +105,6 @@ class ListenerCall:
         """Cancel the coroutine, in the asyncio loop."""
         if self._running is not None:
             self._running.cancel()
-
-
-async def _fail(error: BaseException) -> None:
-    raise error
 
 
 class ListenerCalls:
@@ -137,7 +132,6 @@ class ListenerCalls:
         # wakes another loses the interpreter to it.
         self._started: list[ListenerCall] = []
         self._ends: list[Callable[[], object]] = []
-        self._none_runs = trio.Event()
 
     def start(self, delivery: Delivery, finish: Finish) -> None:
         call = ListenerCall(self, delivery, finish)
@@ -172,19 +166,20 @@ class ListenerCalls:
         """A call has ended."""
         self._running.discard(call)
         if isinstance(self._away, Threads):
-            self._away.ended()
-        if not self._running:
-            self._none_runs.set()
+            self._away.ended(call)
 
-    async def stop(self) -> None:
-        for call in self._running:
+    def stop(self) -> None:
+        running, self._running = self._running, set()
+        for call in running:
             call.is_cancelled = True
         if isinstance(self._away, Threads):
-            # A thread that runs cannot be cancelled: its call is waited for.
-            self._none_runs = trio.Event()
-            while self._running:
-                await self._none_runs.wait()
+            if running:
+                log.warning(
+                    "listeners left behind in their threads; their messages are delivered again",
+                    group=self.group,
+                    count=len(running),
+                )
             return
-        for call in self._running:
+        for call in running:
             with suppress(RuntimeError):
                 self._away(call.cancel_in_loop)

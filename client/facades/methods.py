@@ -16,14 +16,17 @@ from __future__ import annotations
 import inspect
 import types
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_origin, overload
 
 from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.callbacks import Put, Threads
-from triomq.client.facades.portal import OpenContext, Portal
+from triomq.client.facades.portal import OpenContext, Portal, release
+from triomq.client.facades.sending import Steps
 from triomq.client.instance.handlers import is_async
+from triomq.client.instance.opening import ThreadWaits, inside
 from triomq.remoting.process_bound import ProcessBound
 
 P = ParamSpec("P")
@@ -38,7 +41,9 @@ class Facade(ProcessBound):
         self._portal: Portal | None = None
         self._held: OpenContext | None = None
         self._home: Portal | None = None
-        self._threads = Threads()
+        self._closed: Future[None] | None = None
+        """Done when this object is closed; None while it is open, or was never opened."""
+        self._threads = Threads(getattr(core, "thread_waits", None) or ThreadWaits())
 
     @abstractmethod
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
@@ -48,12 +53,41 @@ class Facade(ProcessBound):
         """Call a method of the application's: `_wait`, under the name that the application knows."""
         return self._wait(method, args, kwargs)
 
+    @abstractmethod
+    def _drive(self, method: Callable[..., Any], steps: Steps) -> Any:
+        """Make the calls of the core that a generator wants, as `_wait` does, for a method of the core."""
+
     def _opening(self, portal: Portal) -> None:
         """Called before this object is opened in the portal's thread."""
         self._home = portal
 
     def _closing(self) -> None:
         """Called by the task or thread that closes this object, before it is closed."""
+
+    def _begin_to_close(self, *, failed: bool) -> Callable[[], None] | None:
+        """Return what closes this object, to be called once and in any thread; None if it closes already, or is
+        closed."""
+        portal, held = self._portal, self._held
+        if portal is None or held is None:
+            return None
+        self._portal = self._held = None
+        closed: Future[None] = Future()
+        self._closed = closed
+        self._closing()
+        return partial(self._close, portal, held, failed, closed)
+
+    @property
+    def _is_inside(self) -> bool:
+        """Whether the caller is a function that this object has called: closing waits for it."""
+        return inside.get() is self._core or (self._home is not None and self._home.is_here)
+
+    def _close(self, portal: Portal, held: OpenContext, failed: bool, closed: Future[None]) -> None:
+        try:
+            portal.leave(held, failed=failed).result()
+        finally:
+            self._threads.stop()
+            release(portal)
+            closed.set_result(None)
 
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return what the core can call in trio for a function of the application."""
@@ -127,6 +161,29 @@ class waiting(Generic[P, T]):
         return self._call if facade is None else types.MethodType(self._call, facade)
 
 
+class here(waiting[P, T]):
+    """An async method of the core whose steps a generator describes (sending.py), so that functions of the application
+    run where it calls. `needed` returns whether a call has any; if not the core does all of it."""
+
+    def __init__(
+        self,
+        method: Callable[Concatenate[Any, P], Awaitable[T]],
+        steps: Callable[..., Steps],
+        needed: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+    ) -> None:
+        super().__init__(method)
+        name = method.__name__
+        at_once = self._call
+
+        @wraps(method)
+        def call(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+            if not needed(kwargs):
+                return at_once(facade, *args, **kwargs)
+            return facade._drive(getattr(facade._core, name), steps(facade._core, *args, **kwargs))
+
+        self._call = call
+
+
 def plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """A plain method of the core: called at once while the facade is closed, in the portal's thread when it is open."""
     name = method.__name__
@@ -135,6 +192,18 @@ def plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any,
     def call(facade: Facade, /, *args: P.args, **kwargs: P.kwargs) -> T:
         function: Callable[..., T] = getattr(facade._core, name)
         return facade._call(partial(function, *args, **kwargs))
+
+    return call
+
+
+def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A plain method of the core that touches nothing of the portal's: called in the caller's thread."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(facade: Facade, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        function: Callable[..., T] = getattr(facade._core, name)
+        return function(*args, **kwargs)
 
     return call
 

@@ -11,10 +11,11 @@ in a task of its own, because trio wants a block to be entered and left by the s
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -26,11 +27,15 @@ from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.inbox import Inbox
 from triomq.client.facades.portal_call import PortalCall
 from triomq.client.instance.inherited import INHERITED
+from triomq.client.instance.user_errors import concerns_one_call
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+ENDED = "the client's thread has ended"
+CLOSING_SECONDS = 20.0
+"""How long the end of the interpreter waits for objects that close at that moment."""
 MOST_IDLE = 64
 """Bound of the tasks that wait for further calls to make."""
 
@@ -66,6 +71,9 @@ class Portal:
         self._idle: list[trio.lowlevel.Task] = []
         self._given: dict[trio.lowlevel.Task, PortalCall[Any]] = {}
         self._started: Future[None] = Future()
+        self.users = 0
+        """How many objects use this portal; guarded by the lock of `acquire`."""
+        self.has_ended = False
         self._thread = threading.Thread(target=self._run, name="triomq-client", daemon=True)
 
     def start(self) -> None:
@@ -92,7 +100,7 @@ class Portal:
         try:
             self.put(call)
         except trio.RunFinishedError:
-            raise ClientClosed("the client's thread has ended") from None
+            raise ClientClosed(ENDED) from None
 
     def check_process(self) -> None:
         """Raise ClientClosed in a process that was forked from the portal's."""
@@ -153,8 +161,17 @@ class Portal:
             held.failed = failed
             held.leave.set()
 
-        self._put_from_outside(leave)
+        self.check_process()
+        try:
+            self.put(leave)
+        except trio.RunFinishedError:
+            raise ClientClosed(ENDED) from None
         return held.left
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs in the portal's thread."""
+        return threading.current_thread() is self._thread
 
     async def _keep(self, block: AbstractAsyncContextManager[Any], held: OpenContext) -> None:
         with held.scope:
@@ -167,9 +184,11 @@ class Portal:
             except _LeftByError:
                 held.left.set_result(None)
             except BaseException as error:
-                (held.left if held.entered.done() else held.entered).set_exception(error)
-                if not isinstance(error, Exception):
+                waiting = held.left if held.entered.done() else held.entered
+                if not concerns_one_call(error):
+                    waiting.set_exception(ClientClosed(ENDED))
                     raise
+                waiting.set_exception(error)
             else:
                 held.left.set_result(None)
 
@@ -182,6 +201,8 @@ class Portal:
             if not self._started.done():
                 self._started.set_exception(error)
             raise
+        finally:
+            self.has_ended = True
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -204,7 +225,7 @@ class Portal:
         try:
             context.run(self._nursery.start_soon, self._work, call)
         except RuntimeError:  # the nursery is closed
-            call.refuse(ClientClosed("the client's thread has ended"))
+            call.refuse(ClientClosed(ENDED))
 
     async def _work(self, call: PortalCall[Any]) -> None:
         """Make calls, one after the other: to start a task for each would cost more than most calls do. `_make` gives
@@ -249,31 +270,43 @@ async def wait_future(future: Future[T]) -> T:
 # The one portal that all facades of this process share.
 _lock = threading.Lock()
 _shared: Portal | None = None
-_users = 0
 
 
 def acquire() -> Portal:
     """Return the shared portal; the first user starts it."""
-    global _shared, _users
+    global _shared
     with _lock:
-        if _shared is None:
+        if _shared is None or _shared.has_ended:
             portal = Portal()
             portal.start()
             _shared = portal
-        _users += 1
+        _shared.users += 1
         return _shared
 
 
 def _forget_after_fork() -> None:
     """The child has no thread of the parent's portal: its first client starts one of its own."""
-    global _lock, _shared, _users
+    global _lock, _shared
     _lock = threading.Lock()
     _shared = None
-    _users = 0
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+_closings: set[Future[None]] = set()
+
+
+def close_later(function: Callable[[], None]) -> Future[None]:
+    """Run what closes an object in a thread. The end of the interpreter waits for it."""
+    closing = in_thread(function)
+    _closings.add(closing)
+    closing.add_done_callback(_closings.discard)
+    return closing
+
+
+atexit.register(lambda: wait(list(_closings), CLOSING_SECONDS))
 
 
 def in_thread(function: Callable[[], T]) -> Future[T]:
@@ -291,13 +324,12 @@ def in_thread(function: Callable[[], T]) -> Future[T]:
     return future
 
 
-def release() -> None:
-    """Stop using the shared portal; the last user ends the thread."""
-    global _shared, _users
+def release(portal: Portal) -> None:
+    """Stop using a portal; the last user ends its thread."""
+    global _shared
     with _lock:
-        if _shared is None:
-            return  # of the parent process
-        _users -= 1
-        if _users == 0 and _shared is not None:
-            _shared.stop()
-            _shared = None
+        portal.users -= 1
+        if portal.users == 0:
+            portal.stop()
+            if _shared is portal:
+                _shared = None

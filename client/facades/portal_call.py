@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from triomq.client.core.errors import ClientClosed
+from triomq.client.instance.user_errors import concerns_one_call
 
 T = TypeVar("T")
 
@@ -37,11 +38,11 @@ class PortalCall(Generic[T]):
         with trio.CancelScope() as self._scope:
             try:
                 self._result = await self.function()
-            except Exception as error:
-                self._error = error
-            except BaseException:
-                self._error = ClientClosed("closed while this call was waiting")
-                raise
+            except BaseException as error:
+                if not concerns_one_call(error):
+                    self._error = ClientClosed("closed while this call was waiting")
+                    raise
+                self._error = error  # a SystemExit of a function that the caller gave is the caller's
             finally:
                 self._end()
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
+
+import trio
 
 from triomq.client.administer.admin import Admin
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.type_variables import T
+from triomq.client.facades import sending
 from triomq.client.facades.ahead import Ahead
 from triomq.client.facades.elsewhere import ListenerCalls
-from triomq.client.facades.methods import Facade, awaiting, constructs, plain, waiting
+from triomq.client.facades.methods import Facade, awaiting, constructs, direct, here, plain, waiting
 from triomq.client.facades.portal import Portal
 from triomq.client.instance.handlers import check_takes
 from triomq.client.produce.producer import Producer
@@ -38,10 +42,10 @@ class ProducerFacade(Facade, Generic[T]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(Producer(*args, **options))
 
-    send = waiting(Producer.send)
-    send_oneway = waiting(Producer.send_oneway)
-    send_batch = waiting(Producer.send_batch)
-    send_many = waiting(Producer.send_many)
+    send = here(Producer.send, sending.send, sending.selects)
+    send_oneway = here(Producer.send_oneway, sending.send_oneway, sending.selects)
+    send_batch = here(Producer.send_batch, sending.send_batch)
+    send_many = here(Producer.send_many, sending.send_many)
     request = waiting(Producer.request)
     queues = waiting(Producer.queues)
 
@@ -64,10 +68,10 @@ class ProducerFacade(Facade, Generic[T]):
             and what `Message` raises."""
 
     else:
-        message = plain(Producer.message)
-        send_value = waiting(Producer.send_value)
+        message = direct(Producer.message)
+        send_value = here(Producer.send_value, sending.send_value)
         request_value = waiting(Producer.request_value)
-        reply_value = waiting(Producer.reply_value)
+        reply_value = here(Producer.reply_value, sending.reply_value)
 
 
 class TransactionProducerFacade(ProducerFacade[T]):
@@ -132,9 +136,12 @@ class PushConsumerFacade(Facade, Generic[T]):
 
     def _opening(self, portal: Portal) -> None:
         super()._opening(portal)
+        self._loop_here = self._new_loop()
         self._core._unsettled.post = portal.put
 
     def _closing(self) -> None:
+        with suppress(trio.RunFinishedError):
+            self._put_home(self._core._begin_to_close)
         self._ahead.clear()
         for left in self._core._unsettled.held():
             left.span.leave()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
 from triomq.client.core.errors import ConfigurationError
+from triomq.client.instance.opening import ThreadWaits
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -53,12 +54,14 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 class Handler:
-    """One function of the application, callable from trio. `limit` bounds the threads it may use at once."""
+    """One function of the application, callable from trio. `limit` bounds the threads it may use at once; `waits` are
+    those of the object to which the function belongs."""
 
-    __slots__ = ("_async", "_function", "_limiter")
+    __slots__ = ("_async", "_function", "_limiter", "_waits")
 
-    def __init__(self, function: Callable[..., Any], limit: int = 20) -> None:
+    def __init__(self, function: Callable[..., Any], waits: ThreadWaits, limit: int = 20) -> None:
         self._function = function
+        self._waits = waits
         self._async = is_async(function)
         self._limiter = None if self._async else trio.CapacityLimiter(limit)
 
@@ -66,15 +69,20 @@ class Handler:
         """Call the function; return what it returns. A thread that runs cannot be cancelled: its call is waited for."""
         if self._async:
             return await self._function(*args)
-        result = await trio.to_thread.run_sync(self._function, *args, limiter=self._limiter)
+        result = await self._waits.wait(self._in_thread, *args)
         # A plain function may return an awaitable (a lambda around an async function): await it here.
         return await result if inspect.isawaitable(result) else result
 
+    async def _in_thread(self, *args: Any) -> Any:
+        return await trio.to_thread.run_sync(self._function, *args, limiter=self._limiter, abandon_on_cancel=True)
+
+
+E = TypeVar("E", bound=BaseException)
 
 _LIBRARIES = frozenset({"triomq", "trio", "outcome", "asyncio", "concurrent"})
 
 
-def without_library_frames(error: Exception) -> Exception:
+def without_library_frames(error: E) -> E:
     """Cut the frames of this client and of the event loop off the beginning of a traceback, so that a logged error of
     the application begins at the application's own line. Return the same error."""
     frame = error.__traceback__

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import trio
 
 from triomq.client.core.results import SendResult
+from triomq.client.instance.user_errors import concerns_one_call
 from triomq.protocol.message import Message
 
 Send = Callable[[Message, str | None], Awaitable[SendResult]]
@@ -30,7 +31,7 @@ class Pipeline:
         self._left = enumerate(messages)
         self._key = sharding_key
         self._results: list[SendResult | None] = []
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._key_locks: dict[str, tuple[trio.Lock, list[int]]] = {}
 
     async def run(self, in_flight: int) -> list[SendResult]:
@@ -48,14 +49,18 @@ class Pipeline:
                 index, message = next(self._left)
             except StopIteration:
                 return
-            except Exception as error:  # of the iterable
+            except BaseException as error:  # of the iterable
+                if not concerns_one_call(error):
+                    raise
                 self._error = error
                 return
             self._results.append(None)
             try:
                 in_order = self._send(message, None) if self._key is None else self._send_in_order(message, self._key)
                 self._results[index] = await in_order
-            except Exception as error:
+            except BaseException as error:
+                if not concerns_one_call(error):
+                    raise
                 self._error = self._error or error
 
     async def _send_in_order(self, message: Message, key_of: Callable[[Message], str]) -> SendResult:

@@ -30,6 +30,7 @@ from triomq.client.core.routes import TopicRoute
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
+from triomq.client.instance.opening import Opened
 from triomq.client.instance.own_client import client_of
 from triomq.client.payloads.decoder import Decoder
 from triomq.client.payloads.kinds import classes_of, names_of
@@ -43,7 +44,6 @@ from triomq.protocol.headers.transaction import CheckTransactionStateRequestHead
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, TRACE_TOPIC
-from triomq.remoting.process_bound import ProcessBound
 
 __all__ = ["Message", "MessageQueue", "Producer", "QueueSelector", "SendResult", "SendStatus", "by_hash", "by_random"]
 
@@ -54,7 +54,7 @@ LEAVE_SECONDS = 3.0
 V = TypeVar("V")
 
 
-class Producer(ProcessBound, Generic[T]):
+class Producer(Opened, Generic[T]):
     """Sends messages (RocketMQ: DefaultMQProducer). Use it as `async with Producer(group) as producer`.
 
     `group` names the producers that send the same kind of messages. `client`: share this open client instead of
@@ -134,11 +134,13 @@ class Producer(ProcessBound, Generic[T]):
             if self._trace_topic is not None:
                 trace = await stack.enter_async_context(TraceSender(self._client, self._trace_topic))
                 self._sender.hooks.append(trace)
+                stack.callback(self._sender.hooks.remove, trace)
             self._client.add_producer(self)
             stack.push_async_callback(self._leave)
             await self._client.heartbeat_all()
             self._stack = stack.pop_all()
         self._open = True
+        self._opening_task = trio.lowlevel.current_task()
         return self
 
     async def __aexit__(
@@ -146,6 +148,10 @@ class Producer(ProcessBound, Generic[T]):
     ) -> None:
         self._open = False
         await self._stack.aclose()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open
 
     async def _leave(self) -> None:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_SECONDS):
@@ -256,6 +262,13 @@ class Producer(ProcessBound, Generic[T]):
         route = await self._sender.publish_route(self._client.namespace.wrap(topic))
         return self._bare_queues(topic, route)
 
+    async def _queues_to_send(self, message: Message, *, timeout_seconds: float | None = None) -> list[MessageQueue]:
+        """Return the queues among which a selector chooses for this message, within the time limit of its send."""
+        self._check_open()
+        deadline = self._sender.deadline(timeout_seconds)
+        route = await self._sender.wait_for_route(self._client.namespace.wrap(message.topic), deadline)
+        return self._bare_queues(message.topic, route)
+
     @staticmethod
     def _bare_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in route.publish]
@@ -348,7 +361,11 @@ class Producer(ProcessBound, Generic[T]):
 
     async def reply_value(self, asked: MessageExt, value: T, *, tags: str | None = None) -> SendResult:
         """Send a value as the reply to a request. Raises InvalidMessage when `asked` is not a request."""
-        return await self.send(request_reply.reply_to(asked, self.message(asked.topic, value).body, tags=tags))
+        return await self.send(self._reply(asked, value, tags=tags))
+
+    def _reply(self, asked: MessageExt, value: T, *, tags: str | None = None) -> Message:
+        """Return the message that `reply_value` sends. Raises InvalidMessage when `asked` is not a request."""
+        return request_reply.reply_to(asked, self.message(asked.topic, value).body, tags=tags)
 
     # Inside.
 

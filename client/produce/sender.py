@@ -35,6 +35,7 @@ from triomq.client.core.routes import TopicRoute
 from triomq.client.core.send_requests import SendRequests, send_result
 from triomq.client.instance.caller import translated
 from triomq.client.instance.client import Client
+from triomq.client.instance.user_errors import concerns_one_call
 from triomq.client.produce.failures import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Failures, stored_nothing
 from triomq.client.produce.in_flight import InFlight
 from triomq.protocol import sys_flag
@@ -305,7 +306,9 @@ class Sender:
         for hook in self.hooks:
             try:
                 hook.before_send(context)
-            except Exception:
+            except BaseException as failure:
+                if not concerns_one_call(failure):
+                    raise
                 log.exception("send hook failed")
         return context
 
@@ -318,7 +321,9 @@ class Sender:
         for hook in self.hooks:
             try:
                 hook.after_send(context)
-            except Exception:
+            except BaseException as failure:
+                if not concerns_one_call(failure):
+                    raise
                 log.exception("send hook failed")
 
     def _ms_since(self, began: float) -> int:

@@ -14,7 +14,10 @@ the group (`check`), up to 15 times. Both functions may be `async def`, or plain
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Unpack
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import trio
 
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.errors import InvalidMessage, MQClientError
@@ -25,9 +28,11 @@ from triomq.client.core.results import LocalTransactionState, SendResult, SendSt
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import Handler, check_takes, without_library_frames
+from triomq.client.instance.opening import ThreadWaits, inside
+from triomq.client.instance.user_errors import concerns_one_call
 from triomq.client.payloads.serializer import Serializer
 from triomq.client.produce.only_messages import takes_message
-from triomq.client.produce.producer import Producer
+from triomq.client.produce.producer import LEAVE_SECONDS, Producer
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import new_request
@@ -83,10 +88,32 @@ class TransactionProducer(Producer[T]):
         )
         check_takes(execute, "message", "argument")
         check_takes(check, "message")
-        self._execute = Handler(execute, 100)
-        self._check = Handler(check, max_checks)
+        self.thread_waits = ThreadWaits()
+        self._execute = Handler(execute, self.thread_waits, 100)
+        self._check = Handler(check, self.thread_waits, max_checks)
         self._max_checks = max_checks
         self._checks = 0
+        self._no_check_runs = trio.Event()
+
+    async def __aenter__(self) -> Self:
+        self.thread_waits.open()
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Checks that run are waited for, for as long as leaving may take."""
+        self._open = False
+        try:
+            with trio.move_on_after(LEAVE_SECONDS if error is None else 0):
+                while self._checks:
+                    self._no_check_runs = trio.Event()
+                    await self._no_check_runs.wait()
+        finally:
+            count = self.thread_waits.give_up()
+            if count:
+                log.warning("transaction functions left behind in their threads", group=self.group, count=count)
+            await super().__aexit__(kind, error, traceback)
 
     @takes_message
     async def send_in_transaction(
@@ -127,6 +154,7 @@ class TransactionProducer(Producer[T]):
             log.warning("transaction check skipped: too many at once", message_id=header.msg_id)
             return
         self._checks += 1
+        inside.set(self)
         try:
             state, _ = await self._run(self._check, message)
             message_id = message.uniq_key or header.msg_id or ""
@@ -147,12 +175,16 @@ class TransactionProducer(Producer[T]):
             log.warning("outcome not sent; the broker will ask for it", message_id=header.msg_id, error=str(error))
         finally:
             self._checks -= 1
+            if not self._checks:
+                self._no_check_runs.set()
 
-    async def _run(self, handler: Handler, *arguments: Any) -> tuple[LocalTransactionState, Exception | None]:
+    async def _run(self, handler: Handler, *arguments: Any) -> tuple[LocalTransactionState, BaseException | None]:
         """Return the state that the application returns; anything else, and any exception, counts as UNKNOW."""
         try:
             returned = await handler(*arguments)
-        except Exception as error:
+        except BaseException as error:
+            if not concerns_one_call(error):
+                raise
             log.warning(
                 "local transaction failed; its state is unknown",
                 group=self.group,
@@ -205,5 +237,7 @@ class TransactionProducer(Producer[T]):
                 continue
             try:
                 run(context)
-            except Exception:
+            except BaseException as error:
+                if not concerns_one_call(error):
+                    raise
                 log.exception("end-of-transaction hook failed")

@@ -40,7 +40,7 @@ def test_blocking_send_and_loop(triomq: Cluster) -> None:
         assert bodies == {b"1", b"2", b"3", b"4"}
         assert consumer.receive(timeout_seconds=0.05) is None
         assert consumer.assigned_queues
-    assert portal._users == 0
+    assert portal._shared is None
     assert not [thread for thread in threading.enumerate() if thread.name == "triomq-client"]
 
 
@@ -208,8 +208,8 @@ def test_an_asyncio_object_that_is_cancelled_while_it_opens_leaves_no_thread_beh
         assert go_on.wait(LIMIT_SECONDS)
         return acquire()
 
-    def told_release() -> None:
-        release()
+    def told_release(used: portal.Portal) -> None:
+        release(used)
         given_back.set()
 
     monkeypatch.setattr(portal, "acquire", slow_acquire)
@@ -225,7 +225,7 @@ def test_an_asyncio_object_that_is_cancelled_while_it_opens_leaves_no_thread_beh
         assert await asyncio.to_thread(given_back.wait, LIMIT_SECONDS)
 
     run(main())
-    assert portal._users == 0
+    assert portal._shared is None
 
 
 def test_an_asyncio_object_that_is_cancelled_while_it_connects_is_not_left_open(triomq: Cluster) -> None:
@@ -238,7 +238,7 @@ def test_an_asyncio_object_that_is_cancelled_while_it_connects_is_not_left_open(
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening
-            assert portal._users == 0
+            assert portal._shared is None
 
     run(main())
 
@@ -263,7 +263,7 @@ async def test_asyncio_classes_say_what_to_use_outside_of_asyncio() -> None:
     consumer = aio.PushConsumer("g", name_server="127.0.0.1:1")
     with pytest.raises(ConfigurationError, match=r"triomq\.aio\.PushConsumer.*asyncio.*triomq\.PushConsumer.*trio"):
         await consumer.__aenter__()
-    assert portal._users == 0
+    assert portal._shared is None
 
 
 def test_blocking_classes_warn_inside_an_event_loop(triomq: Cluster) -> None:

@@ -80,4 +80,4 @@ def test_a_call_that_was_cancelled_leaves_the_next_one_alone() -> None:
         assert ended.wait(LIMIT_SECONDS)
         assert first in [portal.run(task) for _ in range(3)], "the task that was cancelled goes on"
     finally:
-        portals.release()
+        portals.release(portal)
