@@ -104,18 +104,7 @@ class AioFacade(AioKind):
     ) -> None:
         await self.close(failed=error is not None)
 
-    def _begin(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-        call: Any = self._wait(method, args, kwargs)
-        # "coroutine 'Producer.send' was never awaited": Python says nothing else about it.
-        call.__qualname__ = f"{type(self).__name__}.{method.__name__}"
-        return call
-
-    def _drive(self, method: Callable[..., Any], steps: Steps) -> Any:
-        call: Any = self._run_steps(steps)
-        call.__qualname__ = f"{type(self).__name__}.{method.__name__}"
-        return call
-
-    async def _run_steps(self, steps: Steps) -> Any:
+    async def _drive(self, steps: Steps) -> Any:
         self._opened()
         try:
             call = next(steps)

@@ -93,7 +93,7 @@ class BlockingFacade(BlockingKind):
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         return self._opened().run(method, *args, **kwargs)
 
-    def _drive(self, method: Callable[..., Any], steps: Steps) -> Any:
+    def _drive(self, steps: Steps) -> Any:
         self._opened()
         try:
             call = next(steps)

@@ -49,13 +49,9 @@ class Facade(ProcessBound):
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         """Run an async method of the core, and wait for it as this facade does."""
 
-    def _begin(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-        """Call a method of the application's: `_wait`, under the name that the application knows."""
-        return self._wait(method, args, kwargs)
-
     @abstractmethod
-    def _drive(self, method: Callable[..., Any], steps: Steps) -> Any:
-        """Make the calls of the core that a generator wants, as `_wait` does, for a method of the core."""
+    def _drive(self, steps: Steps) -> Any:
+        """Make the calls of the core that a generator wants, as `_wait` does."""
 
     def _opening(self, portal: Portal) -> None:
         """Called before this object is opened in the portal's thread."""
@@ -143,10 +139,16 @@ class waiting(Generic[P, T]):
         name = method.__name__
 
         @wraps(method)
-        def call(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
-            return facade._begin(getattr(facade._core, name), args, kwargs)
+        def block(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+            return facade._wait(getattr(facade._core, name), args, kwargs)
 
-        self._call = call
+        # Frameworks ask whether a function is one of these before they call it.
+        @wraps(method)
+        async def wait(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+            return await facade._wait(getattr(facade._core, name), args, kwargs)
+
+        self._block: Callable[..., Any] = block
+        self._wait: Callable[..., Any] = wait
 
     @overload
     def __get__(self, facade: None, kind: type[Facade]) -> Callable[..., Any]: ...
@@ -158,7 +160,8 @@ class waiting(Generic[P, T]):
     def __get__(self, facade: BlockingKind, kind: type[Facade]) -> Callable[P, T]: ...
 
     def __get__(self, facade: Facade | None, kind: type[Facade]) -> Callable[..., Any]:
-        return self._call if facade is None else types.MethodType(self._call, facade)
+        call = self._wait if issubclass(kind, AioKind) else self._block
+        return call if facade is None else types.MethodType(call, facade)
 
 
 class here(waiting[P, T]):
@@ -172,16 +175,21 @@ class here(waiting[P, T]):
         needed: Callable[[Mapping[str, Any]], bool] = lambda _: True,
     ) -> None:
         super().__init__(method)
-        name = method.__name__
-        at_once = self._call
+        block_at_once, wait_at_once = self._block, self._wait
 
         @wraps(method)
-        def call(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+        def block(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
             if not needed(kwargs):
-                return at_once(facade, *args, **kwargs)
-            return facade._drive(getattr(facade._core, name), steps(facade._core, *args, **kwargs))
+                return block_at_once(facade, *args, **kwargs)
+            return facade._drive(steps(facade._core, *args, **kwargs))
 
-        self._call = call
+        @wraps(method)
+        async def wait(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+            if not needed(kwargs):
+                return await wait_at_once(facade, *args, **kwargs)
+            return await facade._drive(steps(facade._core, *args, **kwargs))
+
+        self._block, self._wait = block, wait
 
 
 def plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,17 +13,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def takes_message(method: Callable[P, R]) -> Callable[P, R]:
-    """Have a method raise InvalidMessage, which says what it takes, unless its first argument is a message."""
+def takes_message(method: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Have an async method raise InvalidMessage, which says what it takes, unless its first argument is a message."""
     name = method.__name__
 
     @wraps(method)
-    def call(self: Any, message: Any, *others: Any, **options: Any) -> Any:
+    async def call(self: Any, message: Any, *others: Any, **options: Any) -> R:
         if not isinstance(message, Message):
             values = " (values of a serializer: send_value(topic, value))" if name == "send" else ""
             raise InvalidMessage(
                 f"{name} takes a Message, not {type(message).__name__}: {name}(Message(topic, body)){values}"
             )
-        return method(self, message, *others, **options)  # type: ignore[arg-type]
+        return await method(self, message, *others, **options)  # type: ignore[arg-type]
 
     return call  # type: ignore[return-value]

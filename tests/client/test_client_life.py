@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import linecache
 import sys
 import threading
@@ -517,3 +518,11 @@ def test_what_an_iterable_raises_comes_behind_what_it_gave(fakes: FakeCluster, f
                 await facade.call(producer.send, Message("T", b"x"), selector=lambda *_: None, sharding_key="k")
 
     facade.run(scenario)
+
+
+def test_frameworks_see_which_methods_are_awaited() -> None:
+    for kinds in (triomq, aio):
+        producer = kinds.Producer("P", name_server=NAME_SERVER)
+        for method in (producer.send, producer.send_oneway, producer.send_many, producer.send_value, producer.close):
+            assert inspect.iscoroutinefunction(method), method
+    assert not inspect.iscoroutinefunction(blocking.Producer("P", name_server=NAME_SERVER).send)

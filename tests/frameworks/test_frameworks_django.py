@@ -147,7 +147,7 @@ def test_a_plain_view_under_asgi_sends_with_a_blocking_producer(traffic: Traffic
 
 
 def test_rows_of_a_query_are_sent_in_its_order(traffic: Traffic, shop: SimpleNamespace) -> None:
-    """As a list: inside of a transaction only its own connection, that of the calling thread, sees the rows."""
+    """Inside of a transaction only its own connection, that of the calling thread, sees the rows."""
     from django.db import transaction
 
     def message(order: Any) -> Message:
@@ -156,8 +156,8 @@ def test_rows_of_a_query_are_sent_in_its_order(traffic: Traffic, shop: SimpleNam
     shop.Order.objects.all().delete()
     with blocking.Producer[bytes]("shop", **traffic.producing) as producer, transaction.atomic():
         shop.Order.objects.bulk_create([shop.Order(body=body.decode()) for body in BODIES])
-        orders = shop.Order.objects.order_by("pk")
-        results = producer.send_many([message(order) for order in orders], in_flight=1)
+        orders = shop.Order.objects.order_by("pk").iterator()
+        results = producer.send_many(map(message, orders), in_flight=1)
     assert [result.queue_offset for result in results] == list(range(len(BODIES)))
     assert traffic.left() == BODIES
 

@@ -45,10 +45,7 @@ def test_an_application_lives_in_the_lifespan(traffic: Traffic, backend: Literal
 
     @api.post("/orders/{number}")
     async def order(number: int, later: BackgroundTasks) -> str:
-        async def remind() -> None:
-            await app.producer.send_value(traffic.topic, -number)
-
-        later.add_task(remind)
+        later.add_task(app.producer.send_value, traffic.topic, -number)
         return (await app.producer.send_value(traffic.topic, number)).message_id
 
     for _ in range(2):  # the application may be opened again
