@@ -55,7 +55,8 @@ def extensions() -> list[Extension]:
     options = ["--config-file", str(HERE / "pyproject.toml"), *compiled_modules()]
     compiled: list[Extension] = mypycify(options, opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"), debug_level="0")
     for extension in compiled:
-        extension.extra_compile_args += DIRECT_CALLS
+        # A list of its own: mypycify gives all modules the same one.
+        extension.extra_compile_args = [*extension.extra_compile_args, *DIRECT_CALLS]
     return compiled + [speedups(package, is_optional=False) for package in ("protocol", "store")]
 
 

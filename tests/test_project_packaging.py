@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
+from setuptools import Extension
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns(
@@ -179,6 +181,23 @@ def test_a_compiled_wheel_runs_compiled(tmp_path: Path) -> None:
     python = environment_with(tmp_path / "python", Path(COMPILED_WHEEL))
     assert running_build(python) == "compiled"
     assert "mqbroker" in run(python.with_name("mqbroker"), "-h", cwd=tmp_path)
+
+
+def test_a_compiled_module_gets_each_flag_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mypycify gives all modules one list of flags."""
+    made: list[Extension] = []
+
+    def mypycify(*_: object, **__: object) -> list[Extension]:
+        flags = ["-O3"]
+        return [Extension(name, [f"{name}.c"], extra_compile_args=flags) for name in ("a", "b", "c")]
+
+    monkeypatch.setattr("mypyc.build.mypycify", mypycify)
+    monkeypatch.setattr("setuptools.setup", lambda *, ext_modules: made.extend(ext_modules))
+    monkeypatch.setenv("TRIOMQ_COMPILE", "1")
+    runpy.run_path(str(ROOT / "setup.py"))
+    assert len(made) == 5
+    for extension in made:
+        assert len(extension.extra_compile_args) == len(set(extension.extra_compile_args))
 
 
 def test_mypy_is_required_only_for_a_compiled_build(checkout: Path) -> None:

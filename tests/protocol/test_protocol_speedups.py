@@ -208,8 +208,10 @@ def pulled(draw: st.DrawFn) -> bytes:
         )
         numbers = draw(st.lists(any_number, min_size=4, max_size=4))
         record.write_record_reference(
-            *(data, draw(TEXTS), 1, -2, *numbers[:2], flags, numbers[2], born, numbers[3], store, 3, -4),
-            *(body, draw(st.sampled_from([-1, -1, -1, 5])), draw(TEXTS)),
+            *(data, draw(TEXTS), 1, -2, numbers[0], numbers[1], flags, numbers[2], born, numbers[3], store, 3, -4),
+            body,
+            draw(st.sampled_from([-1, -1, -1, 5])),
+            draw(TEXTS),
         )
     if data and draw(st.booleans()):
         data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
