@@ -191,7 +191,7 @@ def test_a_refused_heartbeat_leaves_nothing_to_the_garbage_collector(kind: str) 
             remark = error.remark
         assert remark is not None
         assert "maxGroupsPerClient" in remark
-        left = [each for each in gc.get_objects() if isinstance(each, RequestRefused | HeartbeatData)]
+        left = [each for each in gc.get_objects() if type(each) in (RequestRefused, HeartbeatData)]
         assert left == []
     finally:
         gc.enable()

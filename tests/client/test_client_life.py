@@ -413,6 +413,7 @@ def test_a_loop_is_asked_by_one_thread_at_a_time(fakes: FakeCluster) -> None:
         assert not ends.is_alive()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_has_ended_is_replaced(fakes: FakeCluster) -> None:
     producer = blocking.Producer("P", name_server=NAME_SERVER).start()
     first = portals.acquire()

@@ -273,7 +273,7 @@ async def test_a_refused_change_is_freed_without_a_garbage_collection(tmp_path: 
         for config in (KvConfig(None, max_table_bytes=0), KvConfig(tmp_path / "file" / "kvConfig.json")):
             with suppress(RequestRefused):
                 await config.put("N", "k", "v")
-        left = sum(isinstance(each, kv_config._Change) for each in gc.get_objects())
+        left = sum(type(each) is kv_config._Change for each in gc.get_objects())
     finally:
         gc.enable()
     assert left == 0
