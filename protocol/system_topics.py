@@ -153,6 +153,11 @@ def is_system_topic(topic: str, more_system_topics: Container[str] = ()) -> bool
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic in more_system_topics
 
 
+def needs_no_config(topic: str) -> bool:
+    """Return whether a topic lives although no table of topics has it: a system topic, or a light one (%LMQ%)."""
+    return is_lmq(topic) or is_system_topic(topic)
+
+
 def is_system_group(group: str) -> bool:
     """Return True for the groups of the broker and of RocketMQ's tools."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)

@@ -15,7 +15,7 @@ import trio
 from triomq.broker.delay import DelayOffsets
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
-from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
+from triomq.protocol.system_topics import needs_no_config
 from triomq.store.message_store import MessageStore
 from triomq.store.upkeep.queue_floors import consumed_ends, forget_noted_ends, noted_ends
 
@@ -51,4 +51,4 @@ class KnownEnds:
                 forget_noted_ends(files, paths)
 
     def _is_live(self, topic: str) -> bool:
-        return self._topics.get(topic) is not None or topic.startswith(LMQ_PREFIX) or is_system_topic(topic)
+        return self._topics.get(topic) is not None or needs_no_config(topic)

@@ -56,28 +56,22 @@ class Admin(MessageAdmin):
         super().__init__(client_of(self, client, options), timeout_seconds)
         self._owns_client = client is None
         self._stack = AsyncExitStack()
-        self._open = False
-
-    @property
-    def _is_open(self) -> bool:
-        return self._open
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
-        if self._open:
+        if self._is_open:
             raise ClientClosed("this Admin is already open")
         if self._owns_client:
             await self._stack.enter_async_context(self._client)
         elif not self._client.is_open:
             raise ClientClosed("the shared client is not open")
-        self._open = True
         self._opening_task = trio.lowlevel.current_task()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._open = False
+        self._opening_task = None
         await self._stack.aclose()
 
     # Brokers.

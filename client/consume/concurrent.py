@@ -339,19 +339,13 @@ class ConcurrentConsuming(Consuming):
         assert assigned is not None
         self.begin(delivery)
         assert delivery.began is not None
-        if verdict is OK:  # what follows from it at once: this is most of what receiving a message costs
-            delivery.span.end()
-            self._after(assigned.queue, 1, OK, delivery.began, delivery.context)
-            assigned.busy -= 1
-            self._settled(assigned, assigned.window.remove_one(delivery.message))
-            return
         delivery.span.end(*verdict.failure)
         if verdict.is_mistake:
             self._log_mistake(assigned.queue, [delivery.message], verdict)
         self._after(assigned.queue, 1, verdict, delivery.began, delivery.context)
         if verdict.ok:
             assigned.busy -= 1
-            self._settled(assigned, assigned.window.remove((delivery.message,)))
+            self._settled(assigned, assigned.window.remove_one(delivery.message))
         else:
             self._owner.start_soon(self._finish_refused, assigned, delivery.message, verdict)
 

@@ -218,7 +218,7 @@ class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
             try:
                 await self._stack.aclose()
             finally:
-                self._nursery = None
+                self._nursery = self._opening_task = None
                 self._closed()
 
     def _closed(self) -> None:
@@ -239,10 +239,6 @@ class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
                 count=count,
                 close_seconds=self.rules.close_seconds,
             )
-
-    @property
-    def _is_open(self) -> bool:
-        return self._nursery is not None
 
     async def _leave(self) -> None:
         """Store the offsets, release the locks, unregister; also when the block was cancelled."""

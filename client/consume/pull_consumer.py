@@ -66,7 +66,6 @@ class PullConsumer(Opened):
         self._filter_hooks = list(filter_hooks)
         self._topics: set[str] = set()
         self._stack = AsyncExitStack()
-        self._open = False
         self._make_parts()
 
     def _make_parts(self) -> None:
@@ -79,17 +78,13 @@ class PullConsumer(Opened):
             self._offsets = BrokerOffsets(self._client, self.group)
 
     @property
-    def _is_open(self) -> bool:
-        return self._open
-
-    @property
     def client(self) -> Client:
         """The client that this consumer uses."""
         return self._client
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
-        if self._open:
+        if self._is_open:
             raise ClientClosed("this consumer is already open")
         self._make_parts()
         async with AsyncExitStack() as stack:
@@ -102,14 +97,13 @@ class PullConsumer(Opened):
             stack.push_async_callback(self._leave)
             await self._client.heartbeat_all()
             self._stack = stack.pop_all()
-        self._open = True
         self._opening_task = trio.lowlevel.current_task()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._open = False
+        self._opening_task = None
         await self._stack.aclose()
 
     async def _leave(self) -> None:
@@ -269,7 +263,7 @@ class PullConsumer(Opened):
 
     def _use(self, topic: str) -> str:
         """Return the wire name of a topic, whose route is kept fresh from now on."""
-        if not self._open:
+        if not self._is_open:
             raise ClientClosed("this consumer is closed: use it inside `async with PullConsumer(...) as consumer`")
         wire = self._client.namespace.wrap(topic)
         self._topics.add(wire)

@@ -66,12 +66,9 @@ class AioFacade(AioKind):
 
     async def start(self) -> Self:
         """Connect; `async with` does it, too."""
-        if self._portal is not None:
-            raise ClientClosed(f"this {type(self).__name__} is already open")
-        if self._closed is not None:
-            if self._is_inside:
-                raise ClientClosed(f"this {type(self).__name__} closes when its function that runs here has ended")
-            await asyncio.wait([asyncio.wrap_future(self._closed)])
+        closing = self._check_start()
+        if closing is not None:
+            await asyncio.wait([asyncio.wrap_future(closing)])
         self._loop = _running_loop(type(self).__name__)
         self._inbox = Inbox(self._loop.call_soon_threadsafe)
         acquiring = portals.in_thread(portals.acquire)

@@ -55,13 +55,10 @@ class BlockingFacade(BlockingKind):
 
     def start(self) -> Self:
         """Connect; `with` does it, too."""
-        if self._portal is not None:
-            raise ClientClosed(f"this {type(self).__name__} is already open")
+        closing = self._check_start()
         self._warn_in_event_loop()
-        if self._closed is not None:
-            if self._is_inside:
-                raise ClientClosed(f"this {type(self).__name__} closes when its function that runs here has ended")
-            wait([self._closed])
+        if closing is not None:
+            wait([closing])
         portal = portals.acquire()
         self._opening(portal)
         try:

@@ -57,6 +57,14 @@ class Facade(ProcessBound):
         """Called before this object is opened in the portal's thread."""
         self._home = portal
 
+    def _check_start(self) -> Future[None] | None:
+        """Return what to wait for before this object may be opened, if anything. Raises ClientClosed."""
+        if self._portal is not None:
+            raise ClientClosed(f"this {type(self).__name__} is already open")
+        if self._closed is not None and self._is_inside:
+            raise ClientClosed(f"this {type(self).__name__} closes when its function that runs here has ended")
+        return self._closed
+
     def _closing(self) -> None:
         """Called by the task or thread that closes this object, before it is closed."""
 

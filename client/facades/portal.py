@@ -27,6 +27,7 @@ from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.inbox import Inbox
 from triomq.client.facades.portal_call import PortalCall
 from triomq.client.instance.inherited import INHERITED
+from triomq.client.instance.opening import LeftByError
 from triomq.client.instance.user_errors import concerns_one_call
 
 P = ParamSpec("P")
@@ -38,10 +39,6 @@ CLOSING_SECONDS = 20.0
 """How long the end of the interpreter waits for objects that close at that moment."""
 MOST_IDLE = 64
 """Bound of the tasks that wait for further calls to make."""
-
-
-class _LeftByError(Exception):
-    """Replaces the application's exception inside of the open block, which only needs to know that there was one."""
 
 
 class OpenContext:
@@ -180,8 +177,8 @@ class Portal:
                     held.entered.set_result(None)
                     await held.leave.wait()
                     if held.failed:
-                        raise _LeftByError
-            except _LeftByError:
+                        raise LeftByError
+            except LeftByError:
                 held.left.set_result(None)
             except BaseException as error:
                 waiting = held.left if held.entered.done() else held.entered

@@ -24,7 +24,7 @@ inside: ContextVar[object] = ContextVar("inside", default=None)
 """The client object one of whose functions of the application runs."""
 
 
-class _LeftByError(Exception):
+class LeftByError(Exception):
     """Stands for the application's exception inside of an open block, which only needs to know that there was one."""
 
 
@@ -71,10 +71,10 @@ class OpenBlock:
                     self._entered.set()
                     await self._leave.wait()
                     if self._failed:
-                        raise _LeftByError
+                        raise LeftByError
         except trio.Cancelled:
             raise  # the run ends
-        except _LeftByError:
+        except LeftByError:
             return
         except BaseException as error:  # in a system task it would end the run
             self._error = error
@@ -88,6 +88,7 @@ class Opened(ProcessBound):
 
     _kept_open: OpenBlock | None = None
     _opening_task: trio.lowlevel.Task | None = None
+    """The task that has opened this, while it is open."""
 
     async def __aenter__(self) -> Self:
         raise NotImplementedError
@@ -99,7 +100,7 @@ class Opened(ProcessBound):
 
     @property
     def _is_open(self) -> bool:
-        raise NotImplementedError
+        return self._opening_task is not None
 
     def _begin_to_close(self) -> None:
         """Begin nothing new: this closes in a moment."""
@@ -135,7 +136,7 @@ class Opened(ProcessBound):
                     f"this {name} is open in an `async with` block of another task: leave the block, or open it with "
                     "start() to close it from anywhere"
                 )
-            error = _LeftByError() if failed else None
+            error = LeftByError() if failed else None
             await self.__aexit__(type(error) if error is not None else None, error, None)
 
 

@@ -112,7 +112,6 @@ class Producer(Opened, Generic[T]):
         self._classes = classes_of(self._serializer.value_type())
         self._trace_topic = TRACE_TOPIC if trace is True else trace or None
         self._stack = AsyncExitStack()
-        self._open = False
 
     @property
     def client(self) -> Client:
@@ -121,7 +120,7 @@ class Producer(Opened, Generic[T]):
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
-        if self._open:
+        if self._is_open:
             raise ClientClosed("this producer is already open")
         self._sender.use_current_clock()
         if type(self._serializer).connect is not Serializer.connect:
@@ -139,19 +138,14 @@ class Producer(Opened, Generic[T]):
             stack.push_async_callback(self._leave)
             await self._client.heartbeat_all()
             self._stack = stack.pop_all()
-        self._open = True
         self._opening_task = trio.lowlevel.current_task()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._open = False
+        self._opening_task = None
         await self._stack.aclose()
-
-    @property
-    def _is_open(self) -> bool:
-        return self._open
 
     async def _leave(self) -> None:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_SECONDS):
@@ -181,11 +175,7 @@ class Producer(Opened, Generic[T]):
         with self._client.spans.sending((message,)) as span:
             outgoing = self._sender.preparer.single(message, span.carried)
             deadline = self._sender.deadline(timeout_seconds)
-            if queue is None and selector is None and sharding_key is None:
-                self._check_open()
-                chosen = None
-            else:
-                chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key, deadline)
+            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key, deadline)
             result = await self._sender.deliver_until(deadline, outgoing, (message,), chosen)
             span.stored(result)
             return result
@@ -265,9 +255,11 @@ class Producer(Opened, Generic[T]):
     async def _queues_to_send(self, message: Message, *, timeout_seconds: float | None = None) -> list[MessageQueue]:
         """Return the queues among which a selector chooses for this message, within the time limit of its send."""
         self._check_open()
-        deadline = self._sender.deadline(timeout_seconds)
-        route = await self._sender.wait_for_route(self._client.namespace.wrap(message.topic), deadline)
-        return self._bare_queues(message.topic, route)
+        return await self._queues_until(message.topic, self._sender.deadline(timeout_seconds))
+
+    async def _queues_until(self, topic: str, deadline: float) -> list[MessageQueue]:
+        route = await self._sender.wait_for_route(self._client.namespace.wrap(topic), deadline)
+        return self._bare_queues(topic, route)
 
     @staticmethod
     def _bare_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
@@ -388,8 +380,7 @@ class Producer(Opened, Generic[T]):
             if queue.topic not in (message.topic, self._client.namespace.wrap(message.topic)):
                 raise ConfigurationError(f"the queue is of topic {queue.topic!r}, the message of {message.topic!r}")
             return self._wire_queue(queue)
-        route = await self._sender.wait_for_route(self._client.namespace.wrap(message.topic), deadline)
-        queues = self._bare_queues(message.topic, route)
+        queues = await self._queues_until(message.topic, deadline)
         if selector is not None:
             return self._wire_queue(selector(queues, message, argument))
         return self._wire_queue(by_hash(queues, message, sharding_key))
@@ -398,7 +389,7 @@ class Producer(Opened, Generic[T]):
         return MessageQueue(self._client.namespace.wrap(queue.topic), queue.broker_name, queue.queue_id)
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self._is_open:
             raise ClientClosed("this producer is closed: use it inside `async with Producer(...) as producer`")
 
     async def check_transaction(

@@ -103,7 +103,7 @@ class TransactionProducer(Producer[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Checks that run are waited for, for as long as leaving may take."""
-        self._open = False
+        self._opening_task = None
         try:
             with trio.move_on_after(LEAVE_SECONDS if error is None else 0):
                 while self._checks:

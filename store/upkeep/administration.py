@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import structlog
 
-from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
+from triomq.protocol.system_topics import is_system_topic, needs_no_config
 from triomq.store.contents import Contents
 from triomq.store.errors import StoreFull
 from triomq.store.queues.consume_queue import ConsumeQueue
@@ -51,7 +51,7 @@ class Upkeep:
         queues removed. Raises StoreError as `delete_topic`."""
         keep = frozenset(used)
         topics = [topic for topic in self._contents.queues.topics() if topic not in keep]
-        unused = [topic for topic in topics if not is_system_topic(topic) and not topic.startswith(LMQ_PREFIX)]
+        unused = [topic for topic in topics if not needs_no_config(topic)]
         return self._delete_topics(unused)
 
     def _delete_topics(self, topics: list[str]) -> int:

@@ -15,7 +15,7 @@ import trio
 
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.clock import NowMs
-from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
+from triomq.protocol.system_topics import needs_no_config
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.json_config import JsonFile
@@ -179,4 +179,4 @@ class Opening:
                 topics = topics.difference(data.get("deletedTopics", ()))
         except (KeyError, TypeError):
             return lambda topic: True
-        return lambda topic: topic in topics or topic.startswith(LMQ_PREFIX) or is_system_topic(topic)
+        return lambda topic: topic in topics or needs_no_config(topic)
