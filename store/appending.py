@@ -140,20 +140,22 @@ class Appending:
 
     def append_deletion(self, topic: str) -> PutResult | None:
         """Append the record of a topic's deletion (deletion_record.py)."""
-        return self.append_note(deletion_record(topic, self._now_ms()))
+        return self.append_note(deletion_record(topic, self._now_ms()), despite=("disk",))
 
     def append_tables(self, body: bytes) -> PutResult | None:
-        """Append a record with changes of tables (table_record.py)."""
-        return self.append_note(table_record(body, self._now_ms()))
+        """Append a record with changes of tables (table_record.py). Only a leader of a group may do so, and one that has
+        just been elected writes its tables before it accepts messages."""
+        return self.append_note(table_record(body, self._now_ms()), despite=("disk", "role"))
 
-    def append_note(self, message: MessageToStore) -> PutResult | None:
-        """Append a record for brokers that no client gets, also to a disk that is nearly full: administrators make room
-        there. Return None on a slave, whose log is its master's: nothing is appended."""
+    def append_note(self, message: MessageToStore, *, despite: tuple[str, ...]) -> PutResult | None:
+        """Append a record for brokers that no client gets, `despite` some causes that refuse messages: to a disk that
+        is nearly full, since administrators make room there. Return None on a slave, whose log is its master's: nothing
+        is appended."""
         if self._settings.is_slave:
             return None
         self._refusals.after_a_look()
         for cause, reason in self._refusals.texts().items():
-            if cause != "disk":
+            if cause not in despite:
                 return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         topic = message.topic
         queue = self._queues.get(topic, 0)

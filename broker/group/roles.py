@@ -1,8 +1,8 @@
 """A broker as a member of its group: it becomes what the group has elected it to (DLedgerRoleChangeHandler).
 
     leader      waits until everything committed is dispatched, counts queue offsets, takes office, commits what older
-                leaders left, raises queues to their known ends, reads how transactions ended; then SYNC_MASTER with
-                id 0: delayed messages, checks of transactions, sends
+                leaders left, raises queues to their known ends, writes its tables to the log, reads how transactions
+                ended; then SYNC_MASTER with id 0: delayed messages, checks of transactions, sends
     follower    SLAVE with its number + 1: copies the tables of the master each second
     candidate   as a follower; before the first election nothing is registered
 
@@ -306,7 +306,9 @@ class GroupRoles:
         await self._take_office(member, term)
         use_role(self._parts.configuration, self._parts.group, is_master=True)
         self._store.change_settings(self._parts.configuration.store)
-        self.table_log.lead(term)  # messages are accepted since a moment ago, in which nothing else ran
+        await self.table_log.lead(term)
+        await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
+        self._store.quorum.accept()
         await self._load()
         self._registration.is_held = False
         log.info("role of the master taken", term=term)
@@ -317,7 +319,7 @@ class GroupRoles:
             await trio.sleep_forever()
 
     async def _take_office(self, member: GroupMember, term: int) -> None:
-        """Accept messages: everything before them is committed when this returns."""
+        """Commit what older leaders left: everything in the log is committed, and in the tables, when this returns."""
         store = self._store
         await store.quorum.catch_up()
         store.quorum.lead()
@@ -331,7 +333,6 @@ class GroupRoles:
                 await trio.sleep_forever()  # until the change of the role that this came from
         await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
         await self._parts.keep_ends()
-        store.quorum.accept()
 
     def _open_term(self, member: GroupMember) -> None:
         """Commit what older leaders left: with an entry of this term, which no reader sees."""

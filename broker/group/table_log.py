@@ -13,9 +13,11 @@ in front of that end. A leader that is deposed keeps what no quorum got until th
     change   entries that changed; null for one that was removed
     end      the tables are complete if all parts arrived: what was not among them, or changed since, is removed
 
-A leader writes all tables when it takes office, and again before retention removes the first of these records from its
-log, so a member that gets only the log has the tables. Members of RocketMQ pass all these records. The one that leads
-writes none: then the tables are copied from it, as a slave does (replication/master_tables.py).
+A leader accepts nothing before a quorum has all its tables, so a later leader has whatever it acknowledges in its term,
+also what is no change and no record: a lock that is renewed, an offset that is asked for, a topic that was there. It
+writes them again before retention removes the first of these records from its log, so a member that gets only the log
+has the tables. Members of RocketMQ pass all these records. The one that leads writes none: then the tables are copied
+from it, as a slave does (replication/master_tables.py).
 
 `config/tableLog.json` says up to which position of the log the files of the tables have everything; a start takes the
 rest from the log. It is written after the files. All entries are whole values, so to take one twice changes nothing.
@@ -48,6 +50,8 @@ SOON_SECONDS: Final = 0.05
 """How long changed offsets wait for others. A pull carries one, so each would be a record."""
 PART_BYTES: Final = 64 * 1024
 """The entries of a record, unless a single one is longer."""
+RETRY_SECONDS: Final = 1.0
+"""How long a new leader whose store does not take its tables waits before it tries again."""
 LOOK_SECONDS: Final = 10.0
 """How often a leader looks whether retention comes near its tables, and how often the position is noted."""
 
@@ -150,15 +154,16 @@ class TableLog:
 
     # -- leading -----------------------------------------------------------------------------------------------------
 
-    def lead(self, term: int) -> None:
-        """Write changes from now on. No message may be appended in this term before."""
+    async def lead(self, term: int) -> None:
+        """Write all tables, and changes from now on. A quorum has them when this returns; no message may be accepted in
+        this term before."""
         self.leads = True
         self._dirty.clear()
         self._whole = None
-        self._whole_begin = self._store.appended_offset
         self.begun = TableRecord(BEGIN, term=term, member=self._member, port=self._port)
-        self._append(self.begun, ())
         self.is_whole = True
+        while not await self._write_whole():  # noqa: ASYNC110 (no event says that a store takes something again)
+            await trio.sleep(RETRY_SECONDS)
 
     def follow(self) -> None:
         """Write nothing from now on."""
@@ -202,17 +207,13 @@ class TableLog:
             raise NotReplicated(str(error)) from None
 
     async def run_as_leader(self) -> None:
-        """Write all tables, changes soon after they are made, and all tables again before retention takes them."""
+        """Write changes soon after they are made, and all tables again before retention takes them."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_soon)
-            await self._write_whole()
             while True:
                 await trio.sleep(LOOK_SECONDS)
                 if self._is_expiring() or self._whole_end < self._whole_begin:
-                    assert self.begun is not None
-                    self._whole_begin = self._store.appended_offset
-                    if self._append(self.begun, ()):
-                        await self._write_whole()
+                    await self._write_whole()
 
     async def _write_soon(self) -> None:
         while True:
@@ -229,27 +230,32 @@ class TableLog:
         first_end = self._store.reading.min_physical_offset + file_bytes
         return self._whole_begin < first_end and self._store.appended_offset - self._whole_end > file_bytes
 
-    async def _write_whole(self) -> None:
-        """Write all entries, behind the record that begins them. Where a part is refused the tables of followers stay
-        as they are, and the next look tries again."""
+    async def _write_whole(self) -> bool:
+        """Write all entries between a record that begins and one that ends them, and wait until a quorum has them.
+        Return False if a part is refused or reaches none: the tables of followers stay as they are, and the next look
+        tries again."""
+        assert self.begun is not None
+        self._whole_begin = self._store.appended_offset
+        if not self._append(self.begun, ()):
+            return False
         parts = 0
-        for name, table in self._tables.items():
-            entries = iter([(name, each) for each in table.logged_names()])
-            while True:
-                record, written = self._piece(PART, entries)
-                if not written:
-                    break
-                before = self._last_offset
-                if not self._append(record, written):
-                    return
-                parts += self._last_offset != before
-                try:
+        try:
+            for name, table in self._tables.items():
+                entries = iter([(name, each) for each in table.logged_names()])
+                while (piece := self._piece(PART, entries))[1]:
+                    before = self._last_offset
+                    if not self._append(*piece):
+                        return False
+                    parts += self._last_offset != before
                     await self.settled()  # so that other requests have their turn, and few bytes wait for the quorum
-                except NotReplicated as error:
-                    log.warning("tables not written to the log", reason=error.remark)
-                    return
-        self._append(TableRecord(END, parts=parts), ())
+            if not self._append(TableRecord(END, parts=parts), ()):
+                return False
+            await self.settled()
+        except NotReplicated as error:
+            log.warning("tables not written to the log", reason=error.remark)
+            return False
         self._whole_end = self._store.appended_offset
+        return True
 
     def _piece(self, kind: str, names: Iterator[Entry]) -> tuple[TableRecord, list[Entry]]:
         """Return a record with the next entries as they are now, and their names."""

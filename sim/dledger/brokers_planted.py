@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import trio
+
 from sim.dledger.brokers import BROKER_FAULTS
 from sim.dledger.planted import Bug
 from triomq.broker.group.roles import GroupRoles
@@ -38,6 +40,14 @@ def _copies_tables_from_every_leader(original: Any) -> Any:
     return ask
 
 
+def _accepts_before_its_tables(original: Any) -> Any:
+    async def lead(self: TableLog, term: int) -> None:
+        with trio.move_on_after(0):
+            await original(self, term)
+
+    return lead
+
+
 BROKER_BUGS = {
     "acknowledges_before_the_quorum": Bug(
         TableLog, "settled", _acknowledges_before_the_quorum, ("cut off", "kill", "mend")
@@ -45,6 +55,7 @@ BROKER_BUGS = {
     "keeps_changes_to_itself": Bug(TableLog, "take", _keeps_changes_to_itself, ("kill", "stop", "hand over")),
     "reads_no_log_at_a_start": Bug(TableLog, "load", _reads_no_log_at_a_start, ("kill", "write"), seed=11),
     "copies_tables_from_every_leader": Bug(
-        GroupRoles, "_ask_the_leader", _copies_tables_from_every_leader, BROKER_FAULTS, seed=156
+        GroupRoles, "_ask_the_leader", _copies_tables_from_every_leader, BROKER_FAULTS, seed=176
     ),
+    "accepts_before_its_tables": Bug(TableLog, "lead", _accepts_before_its_tables, BROKER_FAULTS, seed=62),
 }

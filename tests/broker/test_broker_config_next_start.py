@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -24,11 +25,12 @@ ODD = (
     + ["n1", "n9", "n0;n1", "::", "a:b", "127.0.0.1:1;", "10.0.0.0/33", "1s 2s", "04;25", "bytes=1", "bytesIn=1"]
     + ["http://", "/nowhere"]
 )
+PORT = free_port()  # of this process alone: it is opened for a moment, also by others that run these tests
 MEMBER = {
     "enableDLegerCommitLog": "true",
     "dLegerGroup": "g",
     "dLegerSelfId": "n0",
-    "dLegerPeers": "n0-127.0.0.1:40911;n1-127.0.0.1:40912",
+    "dLegerPeers": f"n0-127.0.0.1:{PORT};n1-127.0.0.1:{PORT + 1}",
 }
 BROKERS = {
     "master": {},

@@ -19,6 +19,7 @@ from triomq.broker.group import table_log as module
 from triomq.broker.group.known_ends import KnownEnds
 from triomq.broker.group.master_decides import ONLY_MASTER, MasterDecides
 from triomq.broker.group.table_log import TableLog
+from triomq.broker.message_writer import QUORUM_SECONDS
 from triomq.broker.processors.queue_locks import QUEUES_IN_A_STEP, QueueLockProcessor
 from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.tables.groups import GroupTable
@@ -50,6 +51,7 @@ class Member:
         self.delays = DelayOffsets()
         self.quotas = Overrides(MemoryFile())
         self.locks = QueueLockTable(clock)
+        self.appended = trio.Event()
         self.position = position if position is not None else MemoryFile()
         self.log = TableLog(
             store.store,
@@ -62,16 +64,29 @@ class Member:
                 "locks": self.locks,
             },
             self.position,
-            lambda: None,
+            lambda: self.appended.set(),
             member="n0",
             port=10911,
         )
 
     async def lead(self, term: int = 1) -> None:
+        """Take office in a term, with a quorum that answers at once."""
         self.member.term = term
-        await self.member.lead()
-        self.log.lead(term)
-        self.commit()
+        self.member.leads = True
+        await self.member.dispatch()
+        self.member.store.quorum.lead()
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def answer() -> None:
+                while True:
+                    await self.appended.wait()
+                    self.appended = trio.Event()
+                    self.commit()
+
+            await self.log.lead(term)
+            nursery.cancel_scope.cancel()
+        self.member.store.quorum.accept()
 
     def commit(self) -> None:
         """Write what is appended; a quorum has it."""
@@ -209,28 +224,54 @@ async def test_a_new_leader_gives_all_its_tables_and_removes_what_it_lacks(
     leader.make_topic("T")
     follower.topics.log = None
     follower.topics.update(TopicConfig(topic_name="Lost"))
-    await write_whole(leader)
+    await leader.lead()
     await follower.take_from(leader)
     assert follower.topics.get("T") is not None and follower.topics.get("Lost") is None
     assert not follower.topics.is_deleted("Lost"), "it may be made again like any new topic"
     assert follower.log.is_whole and follower.log.begun is not None and follower.log.begun.term == 1
 
 
-async def write_whole(leader: Member) -> None:
-    """Let the leader write all its tables, with a quorum that answers at once."""
+async def test_a_leader_takes_office_when_a_quorum_has_its_tables(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Else it acknowledges what is no change, and so no record: the next leader, which kept what no quorum got when it
+    was deposed, would deny it."""
+    leader, follower = await open_two(tmp_path)
+    leader.locks.lock("G", [QUEUE], "client")
+    leader.log.write()
+    leader.commit()
+    await follower.take_from(leader)
+    leader.locks.unlock("G", [QUEUE], "client")
+    leader.log.write()
+    leader.depose()
+
+    follower.member.term, follower.member.leads = 2, True
+    follower.member.store.quorum.lead()
+    with trio.move_on_after(3 * QUORUM_SECONDS) as scope:
+        await follower.log.lead(2)
+    assert scope.cancelled_caught, "no quorum has its tables"
+    await follower.lead(3)
+    assert follower.locks.lock("G", [QUEUE], "client") == [QUEUE], "renewed, and nothing is written"
+    await leader.take_from(follower)
+    assert leader.locks.holder("G", QUEUE) == "client"
+
+
+async def test_a_leader_whose_store_refuses_its_tables_tries_again(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    refusals = leader.member.store._refusals
+    refusals.set("log", "too many open files")
     async with trio.open_nursery() as nursery:
 
         @nursery.start_soon
-        async def answer() -> None:
-            while True:
-                leader.commit()
-                await trio.sleep(0.01)
+        async def mend() -> None:
+            await trio.sleep(2.5 * module.RETRY_SECONDS)
+            refusals.set("log", None)
 
-        leader.log.lead(leader.member.term)
-        nursery.start_soon(leader.log.run_as_leader)
-        await trio.sleep(1)
-        nursery.cancel_scope.cancel()
-    leader.commit()
+        begin = trio.current_time()
+        await leader.lead(2)
+    assert trio.current_time() - begin == pytest.approx(3 * module.RETRY_SECONDS)
 
 
 async def test_tables_that_did_not_arrive_whole_remove_nothing(
@@ -239,7 +280,7 @@ async def test_tables_that_did_not_arrive_whole_remove_nothing(
     leader, follower = await open_two(tmp_path)
     follower.topics.log = None
     follower.topics.update(TopicConfig(topic_name="Kept"))
-    await write_whole(leader)
+    await leader.lead()
     take = follower.log.take
     follower.member.store.replica.on_tables = lambda body: take(body) if b'"part"' not in body else None
     await follower.take_from(leader)
@@ -251,7 +292,7 @@ async def test_a_start_takes_from_the_log_what_the_files_lack(
 ) -> None:
     leader, follower = await open_two(tmp_path)
     leader.make_topic("T")
-    await write_whole(leader)
+    await leader.lead()
     await follower.take_from(leader)
     await follower.log.note_position(trio.lowlevel.checkpoint)
     leader.make_topic("U")
@@ -268,7 +309,7 @@ async def test_the_position_is_noted_when_the_files_are_written(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     leader, follower = await open_two(tmp_path)
-    await write_whole(leader)
+    await leader.lead()
     await follower.take_from(leader)
 
     async def fail() -> None:
@@ -286,13 +327,11 @@ async def test_while_tables_arrive_the_position_stays_where_they_begin(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     leader, follower = await open_two(tmp_path)
-    await write_whole(leader)
+    await leader.lead()
     await follower.take_from(leader)
     end = follower.member.log.committed_offset
-    leader.log.lead(2)
-    leader.make_topic("T")
-    leader.commit()
-    await follower.take_from(leader)
+    await leader.lead(2)
+    await follower.take_from(leader, until=leader.member.ledger.end_index - 1)
     await follower.log.note_position(trio.lowlevel.checkpoint)
     assert follower.member.log.committed_offset > end
     assert f'"physicalOffset":{end},' in follower.position.text
@@ -319,7 +358,7 @@ async def test_tables_are_written_again_before_retention_takes_them(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     leader, _ = await open_two(tmp_path)
-    await write_whole(leader)
+    await leader.lead()
     kinds: list[str] = []
     append = leader.log._append
 
@@ -400,7 +439,7 @@ async def test_an_entry_that_no_record_can_hold_keeps_no_other_from_the_log(
     assert follower.offsets.query("G", "T", 0) == 5
     assert follower.offsets.query("Long", "T", 0) == -1, "4 KiB are all that a file of this log holds"
     assert leader.log.is_settled
-    await write_whole(leader)
+    await leader.lead()
     await follower.take_from(leader)
     assert follower.log.is_whole
 
