@@ -143,7 +143,7 @@ class Appending:
         return self.append_note(deletion_record(topic, self._now_ms()), despite=("disk",))
 
     def append_tables(self, body: bytes) -> PutResult | None:
-        """Append a record with changes of tables (table_record.py). Only a leader of a group may do so, and one that has
+        """Append a record with changes of tables (table_record.py). Only a leader of a group may do so. One that has
         just been elected writes its tables before it accepts messages."""
         return self.append_note(table_record(body, self._now_ms()), despite=("disk", "role"))
 
