@@ -7,11 +7,14 @@ logging.getLogger("triomq.client").setLevel(logging.INFO). The connections benea
 
 from __future__ import annotations
 
-import structlog
+from typing import TYPE_CHECKING
 
 from triomq.client.core.errors import BrokerRefused, BrokerUnknown, BrokerUnreachable, NameServersUnreachable
 from triomq.protocol.codes import ResponseCode
 from triomq.remoting.log import standard_logger
+
+if TYPE_CHECKING:
+    import structlog
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

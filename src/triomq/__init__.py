@@ -158,11 +158,27 @@ __all__ = [
 ]
 
 
+_MODULES = {
+    "Admin": "administer.admin",
+    "Client": "instance.client",
+    "Delivery": "consume.delivery",
+    "LitePullConsumer": "consume.lite_pull_consumer",
+    "Producer": "produce.producer",
+    "PullConsumer": "consume.pull_consumer",
+    "PushConsumer": "consume.push_consumer",
+    "Router": "app.router",
+    "TraceSender": "produce.trace",
+    "TransactionProducer": "produce.transaction_producer",
+    "TrioMQ": "app.application",
+}
+"""Where the names of triomq.client.api are that are no values."""
+
+
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from triomq.client import api
+        from importlib import import_module
 
-        return getattr(api, name)
+        return getattr(import_module(f"triomq.client.{_MODULES.get(name, 'values')}"), name)
     raise AttributeError(f"module 'triomq' has no attribute {name!r}")
 
 

@@ -1,0 +1,72 @@
+"""What a program pays for importing the client, and when its lines are shown."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+
+import triomq
+from triomq.client import api
+from triomq.client.core.log import get_logger
+from triomq.remoting import log as remoting_log
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def imported(statement: str) -> set[str]:
+    program = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["Producer", "Message", "PushConsumer"])
+def test_a_name_is_imported_with_what_it_needs(name: str) -> None:
+    modules = imported(f"from triomq import {name}")
+    assert "trio" in modules
+    assert not modules & {"structlog", "asyncio", "triomq.client.app.application", "triomq.client.administer.admin"}
+
+
+def test_every_public_name_is_where_it_is_looked_for() -> None:
+    assert [name for name in api.__all__ if getattr(triomq, name) is not getattr(api, name)] == []
+
+
+@pytest.mark.parametrize("make", [get_logger, remoting_log.get_logger])
+def test_a_line_is_shown_as_logging_says(
+    make: object, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structlog, "is_configured", lambda: False)  # other tests of this process may have done it
+    name = f"triomq.client.test_{id(make)}"
+    assert callable(make)
+    log = make(name)
+    caplog.set_level(logging.WARNING, name)
+    log.info("not shown", queue=3)
+    log.warning("shown", queue=3, topic="T")
+    caplog.set_level(logging.DEBUG, name)
+    log.debug("shown since the level was changed")
+    try:
+        raise ValueError("odd")
+    except ValueError:
+        log.exception("failed")
+    assert [(one.levelname, one.getMessage().splitlines()[0]) for one in caplog.records] == [
+        ("WARNING", "shown [queue=3 topic='T']"),
+        ("DEBUG", "shown since the level was changed"),
+        ("ERROR", "failed"),
+    ]
+    assert caplog.records[-1].getMessage().endswith("ValueError: odd")
+
+
+def test_a_line_that_is_not_shown_imports_nothing() -> None:
+    statement = "from triomq.client.core.log import get_logger; get_logger('triomq.client').info('not shown', queue=3)"
+    assert "structlog" not in imported(statement)
