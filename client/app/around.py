@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
@@ -21,6 +20,7 @@ import trio
 from triomq.client.core.errors import ConfigurationError
 from triomq.client.core.results import ConsumeStatus
 from triomq.client.instance.handlers import Handler, check_takes, is_async, name_of
+from triomq.client.instance.opening import ThreadWaits
 from triomq.protocol.message import Message, MessageExt
 
 CallNext: TypeAlias = Callable[[MessageExt], Awaitable[Any]]
@@ -46,21 +46,64 @@ async def _one(middleware: Middleware, call_next: CallNext, message: MessageExt)
 
 
 def awaited(call: Callable[..., Any], limit: int, threads: ExitStack, consumer: Any) -> CallNext:
-    """Return an async function for a handler: it is awaited, or if it is a plain one, run in one of at most `limit`
-    threads, which end with the stack. `consumer` calls it."""
+    """Return an async function for a handler: it is awaited, or if it is a plain one, run in one of some
+    threads, at most `limit` in trio, which end with the stack. `consumer` calls it."""
     if is_async(call):
         return call
     if trio.lowlevel.in_trio_run():
         return Handler(call, consumer.thread_waits, limit)
-    pool = ThreadPoolExecutor(limit, thread_name_prefix="triomq-handler")
-    threads.callback(pool.shutdown, wait=False)
+    return _in_threads(call, threads)
+
+
+def _in_threads(call: Callable[..., Any], stack: ExitStack) -> CallNext:
+    """Return an async function of asyncio for a plain handler. Its threads hold up neither the end of the application
+    nor that of the interpreter, as those of asyncio's executors do: one that is stuck is left behind."""
+    from triomq.client.facades.callbacks import Threads
+
+    threads = Threads(ThreadWaits())  # used in the thread of this event loop alone
+    stack.callback(threads.stop)
 
     async def in_thread(message: MessageExt) -> Any:
-        running = asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call, message)
-        result = await running
+        one = _InThread(call, message)
+        threads.begin(one)
+        try:
+            result, error = await one.ends
+        finally:
+            threads.ended(one)
+        if error is not None:
+            raise error
         return await result if isawaitable(result) else result
 
     return in_thread
+
+
+class _InThread:
+    """One call of a plain handler, for which a task of asyncio waits."""
+
+    def __init__(self, call: Callable[..., Any], message: MessageExt) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ends: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
+        # The handler sees the context variables of the middleware around it, the current span among them.
+        self._call = partial(copy_context().run, call, message)
+
+    def run_here(self) -> None:
+        """Call the handler, in this thread."""
+        if self.ends.cancelled():
+            return
+        try:
+            result = self._call()
+        except BaseException as error:
+            self._end(None, error)
+        else:
+            self._end(result, None)
+
+    def _end(self, result: Any, error: BaseException | None) -> None:
+        with suppress(RuntimeError):  # of a loop that has ended
+            self._loop.call_soon_threadsafe(self._settle, result, error)
+
+    def _settle(self, result: Any, error: BaseException | None) -> None:
+        if not self.ends.done():
+            self.ends.set_result((result, error))  # a future takes no StopIteration as its exception
 
 
 def publishing(

@@ -192,6 +192,30 @@ def test_a_program_ends_soon_and_quietly_with_open_clients(script: str, triomq: 
     assert run(script, triomq, topic) == (0, "")
 
 
+STUCK_BEHIND_MIDDLEWARE = """
+from triomq import ConsumeRules
+app = TrioMQ("exit", **OPTIONS)
+began = threading.Event()
+@app.middleware
+async def through(message, call_next):
+    return await call_next(message)
+@app.consumer(TOPIC, group=TOPIC + "P", rules=ConsumeRules(close_seconds=0.1), consume_from=GROUP["consume_from"])
+def handle(message):
+    began.set()
+    wait()
+async def main():
+    async with app:
+        await asyncio.to_thread(began.wait)
+    say("end")
+asyncio.run(main())
+"""
+
+
+def test_a_plain_handler_behind_middleware_that_never_returns_is_left_behind(triomq: Cluster, topic: str) -> None:
+    code, errors = run(STUCK_BEHIND_MIDDLEWARE, triomq, topic)
+    assert (code, "Traceback" in errors) == (0, False), errors
+
+
 def test_an_error_that_ends_a_program_is_the_only_one_it_shows(triomq: Cluster, topic: str) -> None:
     script = "p = producer()\nsent(p.send(message()))\nsay('end')\nraise ValueError('mine')"
     code, errors = run(script, triomq, topic)
