@@ -14,25 +14,18 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.boot import free_port
-from benchmarks.curves import GIVE_UP_SECONDS, Broker, Peer, make_topic, running_broker
+from benchmarks.curves import Broker, Peer, make_topic, running_broker
+from benchmarks.peer_servers import go_program, running_nats
 
-HERE = Path(__file__).resolve().parent
-SOURCES = HERE / "nats"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "triomq-benchmarks" / "nats"
-SERVER = "github.com/nats-io/nats-server/v2"
 STORED = 50_000
 """Messages of each queue or subject that fetches read."""
 
@@ -50,16 +43,6 @@ class Figures:
 
     rate: float
     per_cpu_second: float
-
-
-def build() -> tuple[Path, Path]:
-    """Return the load program and nats-server. Raises RuntimeError without Go."""
-    if shutil.which("go") is None:
-        raise RuntimeError("Go is not installed: it builds the load and nats-server")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    for name, package in (("natsload", "."), ("nats-server", SERVER)):
-        subprocess.run(["go", "build", "-o", str(CACHE / name), package], cwd=SOURCES, check=True)
-    return CACHE / "natsload", CACHE / "nats-server"
 
 
 def run_load(load: Path, system: str, what: str, port: int, options: list[str], cpu: Callable[[], float]) -> Figures:
@@ -86,34 +69,15 @@ def fill(load: Path, system: str, port: int) -> None:
 
 
 @contextmanager
-def running_nats(server: Path, load: Path) -> Iterator[Broker]:
-    """Run a NATS server with JetStream in files, and its stream."""
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="nats-") as home:
-        command = [str(server), "--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", home]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        try:
-            began = time.monotonic()
-            until_listening(port, began + GIVE_UP_SECONDS)
-            subprocess.run([str(load), "nats", "setup", f"127.0.0.1:{port}"], check=True)
-            yield Broker(process, port, time.monotonic() - began)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(GIVE_UP_SECONDS)
+def running_jetstream(load: Path) -> Iterator[Broker]:
+    """Run a NATS server with the stream of the load."""
+    began = time.monotonic()
+    with running_nats() as (process, port):
+        subprocess.run([str(load), "nats", "setup", f"127.0.0.1:{port}"], check=True)
+        yield Broker(process, port, time.monotonic() - began)
 
 
-def until_listening(port: int, give_up: float) -> None:
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port)):
-                return
-        except OSError:
-            if time.monotonic() > give_up:
-                raise
-            time.sleep(0.05)
-
-
-def measure(load: Path, server: Path, name: str, seconds: float) -> tuple[Figures, Figures]:
+def measure(load: Path, name: str, seconds: float) -> tuple[Figures, Figures]:
     """Return the figures of TrioMQ and of NATS, each of a fresh server."""
     what, options = WORKLOADS[name]
     options = [*options, "-lasts", f"{seconds}s"]
@@ -122,7 +86,7 @@ def measure(load: Path, server: Path, name: str, seconds: float) -> tuple[Figure
         if what == "fetch":
             fill(load, "rocketmq", broker.port)
         ours = run_load(load, "rocketmq", what, broker.port, options, broker.cpu_seconds)
-    with running_nats(server, load) as nats:
+    with running_jetstream(load) as nats:
         if what == "fetch":
             fill(load, "nats", nats.port)
         theirs = run_load(load, "nats", what, nats.port, options, nats.cpu_seconds)
@@ -140,11 +104,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    load, server = build()
+    load = go_program("natsload", ".")
     print(f"machine: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     print("| workload | TrioMQ | NATS JetStream | ratio | per CPU second | ratio |\n|---|---|---|---|---|---|")
     for name in WORKLOADS:
-        rounds = [measure(load, server, name, given.seconds) for _ in range(given.rounds)]
+        rounds = [measure(load, name, given.seconds) for _ in range(given.rounds)]
         ours, theirs = (median(list(side)) for side in zip(*rounds, strict=True))
         print(
             f"| {name} | {ours.rate:,.0f} | {theirs.rate:,.0f} | {ours.rate / theirs.rate:.2f} "

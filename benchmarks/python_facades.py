@@ -1,6 +1,6 @@
 """Compare the three facades of the Python client, in one process each time, against one broker in a process of its own.
 
-    python benchmarks/python_facades.py [--messages 20000] [--seconds 2] [--rounds 3] [--only send,loop] [--cpu]
+    python -m benchmarks.python_facades [--messages 20000] [--seconds 2] [--rounds 3] [--only send,loop] [--cpu]
 
     send        one task (thread) that sends messages of 1 KiB one after the other
     send_64     64 tasks (threads) that do
@@ -14,6 +14,9 @@
 The best of the rounds is shown, and the median of the ratios to trio, which is what counts. The three alternate in
 every round, so that other load reaches them alike. With `--cpu`: CPU time of this process for each message, user and
 system, as the median of the rounds; opening and closing the client do not count.
+
+`--sends N` ends `send` and `send_64` after N messages instead of a time, `--server` names a NameServer that runs
+already, and `--facades` some of the three.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ import asyncio
 import itertools
 import json
 import os
-import resource
 import statistics
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
 import triomq
+from benchmarks.cpu_watch import Took, Watch
 from triomq import aio, blocking
 from triomq.broker.embedded import ProcessCluster
 
@@ -48,10 +52,18 @@ _numbers = itertools.count()
 class Load:
     """What a run needs: where the broker is, and how much to do."""
 
-    def __init__(self, server: str, messages: int, seconds: float) -> None:
+    def __init__(self, server: str, messages: int, seconds: float, sends: int | None = None) -> None:
         self.server = server
         self.messages = messages
         self.seconds = seconds
+        self.sends = sends
+
+    def turns(self, tasks: int) -> Iterable[Any]:
+        """Return an iterable with an item for each message that one of this number of tasks sends."""
+        if self.sends is not None:
+            return range(max(1, self.sends // tasks))
+        end = time.perf_counter() + self.seconds
+        return iter(lambda: time.perf_counter() < end, False)
 
     def topic(self, *, filled: bool) -> str:
         name = f"Facades_{os.getpid()}_{next(_numbers)}"
@@ -79,30 +91,6 @@ class Load:
         return self.messages // BATCH * BATCH
 
 
-class Took(NamedTuple):
-    """What a run took: messages a second, and microseconds of CPU time for each."""
-
-    rate: float
-    cpu_us: float
-
-
-class Watch:
-    """Measures the time and the CPU time of this process since its construction."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._cpu_began = _cpu_seconds()
-
-    def took(self, messages: int) -> Took:
-        cpu_us = (_cpu_seconds() - self._cpu_began) / messages * 1e6
-        return Took(messages / (time.perf_counter() - self._began), cpu_us)
-
-
-def _cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
 # Sends.
 
 
@@ -112,11 +100,10 @@ async def send_awaited(load: Load, facade: Any, topic: str, tasks: int) -> Took:
     async with facade.Producer("facades", name_server=load.server) as producer:
         await producer.send(triomq.Message(topic, BODY))
         watch = Watch()
-        end = time.perf_counter() + load.seconds
 
         async def work() -> None:
             nonlocal sent
-            while time.perf_counter() < end:
+            for _ in load.turns(tasks):
                 await producer.send(triomq.Message(topic, BODY))
                 sent += 1
 
@@ -160,10 +147,9 @@ def send_blocking(load: Load, threads: int) -> Took:
     with blocking.Producer("facades", name_server=load.server) as producer:
         producer.send(triomq.Message(topic, BODY))
         watch = Watch()
-        end = time.perf_counter() + load.seconds
 
         def work(nth: int) -> None:
-            while time.perf_counter() < end:
+            for _ in load.turns(threads):
                 producer.send(triomq.Message(topic, BODY))
                 counts[nth] += 1
 
@@ -252,12 +238,13 @@ def measure(load: Load, facade: str, way: str) -> Took:
 
 
 def row_of(way: str, rounds: list[dict[str, Took]]) -> dict[str, Any]:
-    """Return the figures of one way, by facade: the best rate, the median ratio to trio, the median CPU time."""
+    """Return the figures of one way, by facade: the best rate, the median ratio to the first, the median CPU time."""
+    first, *_ = facades = list(rounds[0])
     return {
         "way": way,
-        **{one: round(max(took[one].rate for took in rounds)) for one in MODULES},
-        "ratios": {one: statistics.median(took[one].rate / took["trio"].rate for took in rounds) for one in MODULES},
-        "cpu_us": {one: round(statistics.median(took[one].cpu_us for took in rounds), 1) for one in MODULES},
+        **{one: round(max(took[one].rate for took in rounds)) for one in facades},
+        "ratios": {one: statistics.median(took[one].rate / took[first].rate for took in rounds) for one in facades},
+        "cpu_us": {one: round(statistics.median(took[one].cpu_us for took in rounds), 1) for one in facades},
     }
 
 
@@ -265,22 +252,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--sends", type=int)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(WAYS))
+    parser.add_argument("--facades", default=",".join(MODULES))
+    parser.add_argument("--server")
     parser.add_argument("--cpu", action="store_true", help="show the CPU time of a message instead of rates")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    facades = options.facades.split(",")
     rows = []
-    with ProcessCluster() as cluster:
-        load = Load(cluster.name_server, options.messages, options.seconds)
+    with ExitStack() as stack:
+        server = options.server or stack.enter_context(ProcessCluster()).name_server
+        load = Load(server, options.messages, options.seconds, options.sends)
         for way in options.only.split(","):
-            rounds = [{facade: measure(load, facade, way) for facade in MODULES} for _ in range(options.rounds)]
+            rounds = [{facade: measure(load, facade, way) for facade in facades} for _ in range(options.rounds)]
             row = row_of(way, rounds)
             rows.append(row)
             if options.cpu:
-                shares = "  ".join(f"{one} {row['cpu_us'][one]:>7.1f} us" for one in MODULES)
+                shares = "  ".join(f"{one} {row['cpu_us'][one]:>7.1f} us" for one in facades)
             else:
-                shares = "  ".join(f"{one} {row[one]:>8.0f}/s ({row['ratios'][one]:.2f})" for one in MODULES)
+                shares = "  ".join(f"{one} {row[one]:>8.0f}/s ({row['ratios'][one]:.2f})" for one in facades)
             print(f"{way:<10} {shares}", flush=True)
     if options.json:
         print(json.dumps(rows))

@@ -1,7 +1,7 @@
 """A message takes about as many calls of Python functions as when they were last counted, the fake broker's among them.
 
 A change that makes the path of a message a quarter longer fails on any machine, however busy. If it is worth its calls,
-enter the new figure here. Work inside of one call is not counted: `benchmarks/python_facades.py --cpu` measures that.
+enter the new figure here. Work inside of one call is not counted: `benchmarks.python_facades --cpu` measures that.
 """
 
 from __future__ import annotations
