@@ -33,6 +33,7 @@ from triomq.client.app.router import OF_A_MESSAGE, OF_A_TRANSACTION, Registered,
 from triomq.client.app.testing import NameServed, Replaced, check_replacements
 from triomq.client.app.value_types import check_returns, serializer_for
 from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.core.client_id import DEFAULT_INSTANCE_NAME
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.core.group_names import check_group
@@ -184,6 +185,13 @@ class TrioMQ(Router, OfKinds[T, "P"]):
 
     def _client_options(self) -> ClientOptions:
         return self._options if self._replaced is None else {**self._options, **self._replaced.options}
+
+    def _be_worker(self, number: int) -> None:
+        """Be one of several processes that run this application: with a client id of its own, also if the instance
+        name, of which it is made, is a fixed one."""
+        name = self._options.get("instance_name", DEFAULT_INSTANCE_NAME)
+        if name != DEFAULT_INSTANCE_NAME:
+            self._options = {**self._options, "instance_name": f"{name}-{number}"}
 
     @asynccontextmanager
     async def lifespan(self, _application: object = None) -> AsyncIterator[None]:

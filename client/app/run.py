@@ -1,5 +1,6 @@
 """triomq run MODULE:NAME: runs an application until Ctrl-C or SIGTERM, which end it as leaving `async with app` does:
-messages in hand are finished, and the offsets stored. A second one ends the process at once."""
+messages in hand are finished, and the offsets stored. A second one ends the process at once. With --workers it is this
+process that runs several such commands (workers.py)."""
 
 from __future__ import annotations
 
@@ -19,12 +20,11 @@ from typing import Any
 import trio
 
 from triomq import __version__
-from triomq.client.app import reload
+from triomq.client.app import reload, workers
 from triomq.client.app.application import TrioMQ
+from triomq.client.app.workers import INTERRUPTED, MAX_WORKERS, SIGNALS
 from triomq.client.core.errors import ConfigurationError, MQClientError
 
-INTERRUPTED = 130
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = logging.getLogger("triomq.app")
 
 
@@ -37,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run one until Ctrl-C or SIGTERM")
     run.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
     run.add_argument("--reload", action="store_true", help="start again after each change of a Python file")
+    run.add_argument("--workers", type=_count, metavar="N", help="run it in N processes, which share the queues")
+    run.add_argument("--worker", type=int, help=argparse.SUPPRESS)  # the number of one of these
     run.add_argument("--directory", default=".", help="where modules, and changes, are looked for (default: here)")
     return made
 
@@ -52,16 +54,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not hasattr(options, "application"):
         made.error("give dev or run; triomq --help says what they do")
     directory = Path(options.directory).resolve()
+    words = [sys.executable, "-m", "triomq.client.app.run", "run", options.application, "--directory", str(directory)]
+    if options.reload and options.workers:
+        made.error("--reload is for development, where one process runs: leave out --reload, or --workers")
     if options.reload:
-        words = [sys.executable, "-m", "triomq.client.app.run", "run"]
-        return reload.run_until_stopped([*words, options.application, "--directory", str(directory)], directory)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        return reload.run_until_stopped(words, directory)
+    name = "%(name)s" if options.worker is None else f"worker {options.worker} %(name)s"
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {name} %(message)s")
+    if options.workers:
+        return workers.run_workers([*words, "--worker"], options.workers)
+    return _run_here(options.application, directory, options.worker)
+
+
+def _count(text: str) -> int:
+    """Return a number of workers. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_WORKERS}")
+    return int(text)
+
+
+def _run_here(name: str, directory: Path, worker: int | None) -> int:
+    """Run an application in this process, which is the worker of this number, if any. Return the exit code."""
     try:
-        app = find(options.application, directory)
+        parent = workers.Parent() if worker is not None else None
+        app = find(name, directory)
+        if worker is not None:
+            app._be_worker(worker)
         if app.backend == "trio":
-            trio.run(_run_in_trio, app)
+            trio.run(_run_in_trio, app, parent)
         else:
-            asyncio.run(_run_in_asyncio(app))
+            asyncio.run(_run_in_asyncio(app, parent))
     except MQClientError as error:
         print(f"triomq: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -89,21 +111,30 @@ def find(name: str, directory: Path) -> TrioMQ[Any, Any]:
     return found
 
 
-async def _run_in_asyncio(app: TrioMQ[Any, Any]) -> None:
+async def _run_in_asyncio(app: TrioMQ[Any, Any], parent: workers.Parent | None) -> None:
     stop = asyncio.Event()
-    _on_signals(partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set))
-    await _run(app, stop)
+    await _run(app, stop, partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set), parent)
 
 
-async def _run_in_trio(app: TrioMQ[Any, Any]) -> None:
+async def _run_in_trio(app: TrioMQ[Any, Any], parent: workers.Parent | None) -> None:
     stop = trio.Event()
-    _on_signals(partial(trio.lowlevel.current_trio_token().run_sync_soon, stop.set))
-    await _run(app, stop)
+    await _run(app, stop, partial(trio.lowlevel.current_trio_token().run_sync_soon, stop.set), parent)
 
 
-async def _run(app: TrioMQ[Any, Any], stop: asyncio.Event | trio.Event) -> None:
+async def _run(
+    app: TrioMQ[Any, Any],
+    stop: asyncio.Event | trio.Event,
+    set_stop: Callable[[], object],
+    parent: workers.Parent | None,
+) -> None:
+    """Run it until `stop`, which signal handlers and threads set with `set_stop`."""
+    _on_signals(set_stop)
+    if parent is not None:
+        parent.when_it_stops(set_stop)
     async with app:
         log.info("%s started", app.name)
+        if parent is not None:
+            parent.say_opened()
         await stop.wait()
         log.info("%s shutdown begun; another Ctrl-C or SIGTERM ends it at once", app.name)
 

@@ -6,17 +6,16 @@ import asyncio
 import inspect
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from client_cluster import LIMIT_SECONDS, Cluster, fresh, until
+from client_command import appears, running
 from client_fakes import NAME_SERVER, FakeCluster
 from trio.testing import MockClock
 
@@ -43,7 +42,6 @@ from triomq.serializers import Json, Text
 from triomq.testing import LocalCluster, VirtualClock
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-SOURCE = Path(triomq.__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -310,24 +308,6 @@ async def handle(value):
         await {backend}.sleep(0.02)
     (here / f"done-{{value.decode()}}").touch()
 """
-
-
-@contextmanager
-def running(directory: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "triomq.client.app.run", "run", *words]
-    with (directory / "stderr").open("wb") as stderr:
-        process = subprocess.Popen(command, cwd=directory, env=environment, stderr=stderr)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
-async def appears(path: Path) -> None:
-    await until(path.exists)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
