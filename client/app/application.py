@@ -186,6 +186,16 @@ class TrioMQ(Router, OfKinds[T, "P"]):
     def _client_options(self) -> ClientOptions:
         return self._options if self._replaced is None else {**self._options, **self._replaced.options}
 
+    def asyncapi(self, version: str = "0.0.0") -> dict[str, Any]:
+        """Return the AsyncAPI 3.0 document of what is registered now: topics, operations of handlers, schemas of
+        values. `version` is that of the application. Connects to nothing. Raises ConfigurationError for handlers with
+        which the application does not open."""
+        from triomq.client.app.asyncapi import document  # with what Avro needs
+
+        self._check_unique()
+        config = ClientConfig(**self._client_options())
+        return document(self.name, version, config, self._all_consumers(), self._serializer)
+
     def _be_worker(self, number: int) -> None:
         """Be one of several processes that run this application: with a client id of its own, also if the instance
         name, of which it is made, is a fixed one."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec.yaml
 import trio
 
 from triomq import __version__
@@ -35,11 +37,15 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers()
     commands.add_parser("dev", add_help=False, help="serve NameServer, broker and dashboard for development")
     run = commands.add_parser("run", help="run one until Ctrl-C or SIGTERM")
-    run.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
+    describe = commands.add_parser("asyncapi", help="print the AsyncAPI document of one, which connects to nothing")
+    describe.add_argument("--yaml", action="store_true", help="as YAML, not as JSON")
+    describe.add_argument("--app-version", default="0.0.0", help="the version of the application (default: 0.0.0)")
+    for each in (run, describe):
+        each.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
+        each.add_argument("--directory", default=".", help="where modules, and changes, are looked for (default: here)")
     run.add_argument("--reload", action="store_true", help="start again after each change of a Python file")
     run.add_argument("--workers", type=_count, metavar="N", help="run it in N processes, which share the queues")
     run.add_argument("--worker", type=int, help=argparse.SUPPRESS)  # the number of one of these
-    run.add_argument("--directory", default=".", help="where modules, and changes, are looked for (default: here)")
     return made
 
 
@@ -52,8 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = parser()
     options = made.parse_args(words)
     if not hasattr(options, "application"):
-        made.error("give dev or run; triomq --help says what they do")
+        made.error("give dev, run or asyncapi; triomq --help says what they do")
     directory = Path(options.directory).resolve()
+    if hasattr(options, "app_version"):
+        return _describe(options.application, directory, options.app_version, as_yaml=options.yaml)
     words = [sys.executable, "-m", "triomq.client.app.run", "run", options.application, "--directory", str(directory)]
     if options.reload and options.workers:
         made.error("--reload is for development, where one process runs: leave out --reload, or --workers")
@@ -87,6 +95,21 @@ def _run_here(name: str, directory: Path, worker: int | None) -> int:
     except MQClientError as error:
         print(f"triomq: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    return 0
+
+
+def _describe(name: str, directory: Path, version: str, *, as_yaml: bool) -> int:
+    """Print the AsyncAPI document of an application. Return the exit code."""
+    try:
+        made = find(name, directory).asyncapi(version)
+    except MQClientError as error:
+        print(f"triomq: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    if as_yaml:
+        text = msgspec.yaml.encode(made).decode()
+    else:
+        text = json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+    print(text, end="")  # noqa: T201
     return 0
 
 

@@ -47,9 +47,8 @@ def check_returns(function: Callable[..., Any], serializer: Serializer[Any] | No
     """Raise ConfigurationError for a handler whose results are published, by this serializer, and which returns what
     that cannot write, as far as its annotation tells."""
     have = bytes if serializer is None else serializer.value_type()
-    returned = _resolved(function, _returned(function))
-    for kind in get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,):
-        if kind in (None, NoneType, ConsumeStatus) or (fits(kind, Message) and kind is not Any) or fits(kind, have):
+    for kind in returned_values(function):
+        if fits(kind, have):
             continue
         one, other = names_of(kind, have)
         name = type(serializer).__name__
@@ -58,6 +57,14 @@ def check_returns(function: Callable[..., Any], serializer: Serializer[Any] | No
             f"{name_of(function)} returns {one}, which is published, but there is {writes}: give "
             f"publish_serializer=Json({one}), or another of triomq.serializers"
         )
+
+
+def returned_values(function: Callable[..., Any]) -> list[Any]:
+    """Return the types of values that a handler returns, as far as its annotation tells; Any if it does not."""
+    returned = _resolved(function, _returned(function))
+    kinds = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
+    others = (None, NoneType, ConsumeStatus)
+    return [kind for kind in kinds if kind not in others and (kind is Any or not fits(kind, Message))]
 
 
 def _returned(function: Callable[..., Any]) -> Any:

@@ -165,6 +165,11 @@ class Avro(ByArguments, Serializer[V]):
     def _arguments(self) -> tuple[Any, ...]:
         return self._text, self._kind, self._registry, self._subject
 
+    @property
+    def schema(self) -> Any:
+        """The schema, as what its JSON text means in Python."""
+        return json.loads(self._text)
+
     def value_type(self) -> Any:
         return Any if self._kind is None else self._kind
 

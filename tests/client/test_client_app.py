@@ -420,7 +420,7 @@ def test_the_command_says_what_it_can_do_and_its_version(capsys: pytest.CaptureF
             main(words)
         assert ended.value.code == code
     printed = capsys.readouterr()
-    assert printed.err.endswith("triomq: error: give dev or run; triomq --help says what they do\n")
+    assert printed.err.endswith("triomq: error: give dev, run or asyncapi; triomq --help says what they do\n")
     assert printed.out == f"triomq {triomq.__version__}\n"
 
 
