@@ -287,7 +287,7 @@ def main() -> None:
     parser.add_argument("--peer", type=shlex.split, help="command that starts the other side's brokers")
     parser.add_argument("--project", type=Path, action="append", help="a copy of this project to measure")
     parser.add_argument("--seconds", type=float, default=5, help="measured time of each load")
-    parser.add_argument("--rounds", type=int, default=3, help="the median of so many is shown")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds, of which the median is shown")
     parser.add_argument("--only", default="", help="what begins so: sends, failover, catch-up, one")
     parser.add_argument("--catch-up-gib", type=float, default=1, help="what an empty member lacks")
     parser.add_argument("--empty-idle", action="store_true", help="it gets the cores when nobody else wants them")

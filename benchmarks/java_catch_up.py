@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--project", type=Path, action="append", help="a copy of this project to measure")
     parser.add_argument("--only", help="measure this side alone")
     parser.add_argument("--seconds", type=int, default=8, help="measured time alone, and beside the consumer")
-    parser.add_argument("--rounds", type=int, default=3, help="the median of so many is shown")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds, of which the median is shown")
     parser.add_argument("--backlog", type=int, default=4_000_000, help="messages for the consumer")
     parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
     parser.add_argument("--json", type=Path, help="write every figure there")

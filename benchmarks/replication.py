@@ -449,7 +449,7 @@ def main() -> None:
     parser.add_argument("--peer", type=shlex.split, help="command that starts the other side's brokers")
     parser.add_argument("--project", type=Path, action="append", help="a copy of this project to measure")
     parser.add_argument("--seconds", type=float, default=4, help="measured time of each load")
-    parser.add_argument("--rounds", type=int, default=1, help="the median of so many is shown")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds, of which the median is shown")
     parser.add_argument("--only", default="", help="what begins so: alone, sync 64x1, catch-up")
     parser.add_argument("--catch-up-gib", type=float, default=2, help="how far behind a slave starts")
     parser.add_argument("--catch-up-bytes", type=int, default=4096, help="bodies of the messages that it lacks")

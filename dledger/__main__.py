@@ -206,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     members.add_argument("--brokers", metavar="HOST:PORT;...", help="the brokers, which tell term and entries")
     members.add_argument("-n", dest="name_servers", metavar="HOST:PORT;...", help="NameServers that know the brokers")
     transfer = commands.add_parser("transfer", help="hand the leadership to a member, and print who leads then")
-    transfer.add_argument("--to", required=True, metavar="ID", help="the member that shall lead")
+    transfer.add_argument("--to", required=True, metavar="ID", help="the member to hand it to")
     member = commands.add_parser("member", help="run one member without a broker until a signal")
     member.add_argument("--self", required=True, metavar="ID", help="dLegerSelfId")
     member.add_argument("--store", required=True, metavar="DIR", help="storePathRootDir")

@@ -58,7 +58,7 @@ async def check_routes(
         verdict.none_of(wrong, f"{host.name} has other routes than the brokers")
     for name, broker in brokers.items():
         if not broker.restored:
-            verdict.none_of(_not_as_told(history, broker), f"{name} does not have what administrators were told")
+            verdict.none_of(_not_as_told(history, broker), f"{name} does not have what it confirmed to administrators")
 
 
 async def _differences(

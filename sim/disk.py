@@ -166,9 +166,9 @@ class DiskFiles(Files):
         self._disk = disk
         self.is_dead = False
         self.fuse = -1
-        """So many writes from now on the process dies, in the middle of the last one; below 0: it does not."""
+        """The number of writes after which the process dies, in the middle of the last one; below 0: it does not."""
         self.slips = -1
-        """So many writes of log and queues from now on, one raises what no system call does; below 0: none."""
+        """The number of writes of log and queues until one raises what no system call does; below 0: none."""
         self.on_burnt: Callable[[], None] = lambda: None
 
     def _check(self, *, needs_space: bool = False) -> None:

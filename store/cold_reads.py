@@ -44,14 +44,14 @@ ENTRIES_BYTES: Final = BLOCK_ENTRIES * ENTRY_BYTES
 MOST_FILES: Final = 4096
 MOST_REQUESTS: Final = 10_000
 MOST_AHEAD: Final = 64
-"""So many consumers are read ahead of at a time."""
+"""The most consumers whose messages are read ahead at a time."""
 TRUSTED_SECONDS: Final = 10.0
 MOST_RECORD_BYTES: Final = 16 * 1024 * 1024
 """A damaged entry may claim any size."""
 MOST_ENTRIES: Final = 64
 MOST_BYTES: Final = 1024 * 1024
-"""Of entries whose records lie far apart so many are looked at, or as many as have records of this size: more than a
-pull returns."""
+"""Where records lie far apart, a read examines at most this number of entries, or as many as have records of this size
+together: more than a pull returns."""
 
 _IN_MEMORY: Final = 1
 _READ_ON: Final = 2  # in memory; who reads it wants what is read ahead to continue

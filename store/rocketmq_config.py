@@ -346,7 +346,7 @@ class RocketMQStoreSettings(SettingsRecord):
     preferred_leader_id: str | None = setting(
         "preferredLeaderId",
         None,
-        meaning="members that shall lead the group if they can, separated by ';'",
+        meaning="members that should lead the group if they can, separated by ';'",
         changeable=True,
     )
     enable_batch_push: bool = setting(

@@ -28,6 +28,12 @@ DOCUMENTS = sorted(
     if path.is_file()
 )
 
+PAGES = sorted(
+    path for folder in ("templates", "static") for path in (ROOT / "dashboard" / folder).iterdir() if path.is_file()
+)
+# Modules whose strings are sentences of the dashboard.
+SHOWN = (ROOT / "dashboard", ROOT / "broker" / "views")
+
 # A pattern, and what a native engineer writes.
 PHRASES: dict[str, str] = {
     r"\bshall\b": "must, should, or the present tense",
@@ -57,10 +63,15 @@ PHRASES: dict[str, str] = {
 
 
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
+# Arguments that users read: of settings, and of the parsers of command lines.
+EXPLANATIONS = {"meaning", "instead", "help", "description", "epilog"}
 
 
 def message_of(node: ast.AST) -> ast.expr | None:
-    """Return what holds the text of a message: a call that makes a raised exception, or the event of a log line."""
+    """Return what holds a text that users read: a call that makes a raised exception, the event of a log line, or the
+    explanation of a setting or an option."""
+    if isinstance(node, ast.keyword) and node.arg in EXPLANATIONS:
+        return node.value
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         return node.exc
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOG_METHODS:
@@ -68,37 +79,51 @@ def message_of(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of a module's comments, docstrings and messages, or of a document without its code blocks."""
+def constants_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def texts_of(path: Path, *, is_shown: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of what people read in a file.
+
+    Of a module: comments, docstrings (also those of attributes), messages and explanations, and all strings if
+    `is_shown`; of a document: all but its code blocks; of other files: all.
+    """
     source = path.read_text()
-    if path.suffix == ".md":
-        yield 1, re.sub(r"(?ms)^```.*?^```$", "", source)
+    if path.suffix != ".py":
+        is_document = path.suffix == ".md"
+        yield (
+            1,
+            re.sub(r"(?ms)^```.*?^```$", lambda block: "\n" * block[0].count("\n"), source) if is_document else source,
+        )
         return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node, clean=False)
-            if text is not None:
-                yield node.body[0].lineno, text
+    tree = ast.parse(source)
+    if is_shown:
+        yield from constants_of(tree)
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
         elif (message := message_of(node)) is not None:
-            for part in ast.walk(message):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    yield part.lineno, part.value
+            yield from constants_of(message)
 
 
 def findings(path: Path) -> list[str]:
     name = path.relative_to(ROOT).as_posix()
     return [
         f"{name}:{line + text.count(chr(10), 0, match.start())}: {match[0]!r}: write {better}"
-        for line, text in texts_of(path)
+        for line, text in texts_of(path, is_shown=any(path.is_relative_to(folder) for folder in SHOWN))
         for pattern, better in PHRASES.items()
         for match in re.finditer(pattern, text, re.IGNORECASE)
     ]
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *DOCUMENTS], ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", [*SOURCES, *DOCUMENTS, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_prose_follows_the_style_guide(path: Path) -> None:
     assert findings(path) == []
 
@@ -107,10 +132,25 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     assert re.search(r"\bshall\b", "it shall be")
     program = tmp_path / "x.py"
     messages = ('log.info("it goes on")', 'raise E(f"{n} is no number")')
-    program.write_text("\n".join(('"""It shall."""', "# a dear thing", 'text = "shall"', *messages)))
+    explained = (
+        '"""So many."""',
+        'port = setting("port", 1, meaning="who shall" " listen")',
+        'add("-n", help="in vain")',
+    )
+    program.write_text("\n".join(('"""It shall."""', "# a dear thing", 'text = "shall"', *messages, *explained)))
     seen = [text for _, text in texts_of(program)]
-    assert sorted(seen) == [" is no number", "# a dear thing", "It shall.", "it goes on"]
-    assert all(any(re.search(pattern, text) for pattern in PHRASES) for text in seen)
+    expected = [" is no number", "# a dear thing", "It shall.", "So many.", "in vain", "it goes on", "who shall listen"]
+    assert sorted(seen) == expected
+    assert all(any(re.search(pattern, text, re.IGNORECASE) for pattern in PHRASES) for text in seen)
+    assert (3, "shall") in texts_of(program, is_shown=True)
+
+
+def test_the_rules_see_documents_and_pages_with_the_lines_of_their_texts(tmp_path: Path) -> None:
+    document, page = tmp_path / "x.md", tmp_path / "x.html"
+    document.write_text("```\nshall\n```\nin vain\n")
+    page.write_text("<p>{{ t('for good') }}</p>\n")
+    assert list(texts_of(document)) == [(1, "\n\n\nin vain\n")]
+    assert list(texts_of(page)) == [(1, "<p>{{ t('for good') }}</p>\n")]
 
 
 # Log events.

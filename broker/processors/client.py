@@ -55,7 +55,7 @@ WORK_IN_A_STEP: Final = 8
 """Groups that one step of a heartbeat registers: some hundred microseconds. Other clients wait meanwhile."""
 
 SUBSCRIPTIONS_LIKE_A_GROUP: Final = 64
-"""So many subscriptions take as long as a group."""
+"""The number of subscriptions that take as long as one group."""
 
 MOST_REMARKS: Final = 3
 """Groups whose members disagree that one response to a heartbeat names."""

@@ -64,7 +64,7 @@ RETURN_SECONDS: Final = 0.25
 """And then at most that long until their clients have pulled again, see `end`."""
 
 PURGE_AT_ONCE: Final = 512
-"""Deadlines that are looked at in a step when most belong to pulls that have their response."""
+"""Deadlines that one step examines when most belong to pulls that have their response."""
 
 FORGET_AT_ONCE: Final = 256
 """Pulls of closed connections that are forgotten in a step."""

@@ -232,7 +232,7 @@ class GroupActions:
             told = ResetOffsetBody.decode(response.body).offset_table
             after = {queue.queue_id: offset for queue, offset in told.items()}
             steps = [{**step, "after": after.get(step["queueId"], step["after"])} for step in steps]
-        text = "The members were told their offsets" if is_online else "The offsets were reset"
+        text = "The members received their offsets" if is_online else "The offsets were reset"
         return Result([Outcome(text, group)], _moved(steps), link_text("/group", name=group), column="Queue")
 
     def _stored(self, act: Act) -> dict[int, int]:

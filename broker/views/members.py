@@ -23,7 +23,7 @@ MOST_MEMBERS: Final = 500
 MOST_SUBSCRIPTIONS: Final = 500
 """Rows of the table of subscriptions."""
 MOST_WAITING: Final = 2048
-"""Pulls of one member that are looked at."""
+"""The number of waiting pulls of one member that are examined."""
 MOST_READERS: Final = 8
 """Members of one queue that are named."""
 _STEP_MEMBERS: Final = 16

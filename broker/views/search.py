@@ -34,7 +34,7 @@ class Search:
         self.looked = 0
         self.is_stopped = False
         self.until_ms = 0
-        """When the message was stored that was looked at last."""
+        """When the message that the search examined last was stored."""
         self._tags = frozenset(tag.strip() for tag in self.tag.split("||")) - {""}
         self._text = self.text.encode(errors="replace").lower()
         self._tree: BooleanExpression | None = None

@@ -59,7 +59,7 @@ class TopicActions:
                 self.preview_deletion,
                 self.delete,
                 of="/topics",
-                warning="Its queues and the positions of its groups go, for good.",
+                warning="Its queues and the positions of its groups are deleted permanently.",
             ),
         ]
 

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     describe.add_argument("--app-version", default="0.0.0", help="the version of the application (default: 0.0.0)")
     for each in (run, describe):
         each.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
-        each.add_argument("--directory", default=".", help="where modules, and changes, are looked for (default: here)")
+        each.add_argument("--directory", default=".", help="where to search for modules and changes (default: here)")
     run.add_argument("--reload", action="store_true", help="start again after each change of a Python file")
     run.add_argument("--workers", type=_count, metavar="N", help="run it in N processes, which share the queues")
     run.add_argument("--worker", type=int, help=argparse.SUPPRESS)  # the number of one of these

@@ -24,7 +24,7 @@ from triomq.protocol.message import MessageExt
 
 RECEIVES_BETWEEN_CHECKPOINTS = 64
 MOST_AT_ONCE = 64
-"""So many messages cross to a facade's thread together; a hop costs about as much as twenty of them."""
+"""The most messages that cross to a facade's thread together; a hop costs about as much as twenty of them."""
 
 
 class Received(Generic[T]):

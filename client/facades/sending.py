@@ -19,7 +19,7 @@ Steps: TypeAlias = Generator[CoreCall, Any, Any]
 
 PART_MESSAGES = 512
 PART_SECONDS = 0.02
-"""So many messages, or what comes in that time, go to the core together."""
+"""A part that goes to the core together: at most this number of messages, or what comes in this time."""
 
 
 def parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

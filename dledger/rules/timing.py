@@ -28,7 +28,7 @@ class Timing:
     commit_push_ms: int = 100
     """Followers receive a new committed index at the latest after that long; RocketMQ waits for a second."""
     idle_push_ms: int = 1000
-    """A follower that gets nothing else is told the committed index again after that long: the last push may be lost,
+    """A follower that gets nothing else receives the committed index again after that long: the last push may be lost,
     and one that has restarted knows less."""
     hole_ms: int = 1000
     """A push that waits for a missing one before it makes the leader compare."""

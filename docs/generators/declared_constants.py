@@ -399,7 +399,7 @@ CONSTANTS: tuple[Constant, ...] = (
         "broker.transactions.check",
         "MAX_OPS_HELD",
         "ends of transactions held during a check",
-        "the check goes on next time",
+        "the next check continues there",
         "tests/broker/test_broker_transaction_check.py::"
         "test_ops_of_half_messages_before_the_start_are_held_up_to_a_bound",
         clients="served: the next check continues",

@@ -156,7 +156,7 @@ async def test_members_that_are_online_are_told_their_offsets(tmp_path: Path) ->
         assert "the time below" in (await browser.get(f"/edit-group?name={name}"))[1]
         with structlog.testing.capture_logs() as lines:
             status, page = await browser.act(RESET, typed="G", **reset(target="end"))
-        assert (status, "The members were told their offsets" in page) == (200, True), page
+        assert (status, "The members received their offsets" in page) == (200, True), page
         assert cells(page)[1:] == [["0 changed", "3", "5"], ["1 changed", "0", "2"]]
         [noted] = [line for line in lines if line["event"] == "offset reset sent to the consumers"]
         assert (noted["via"], noted["after"]) == ("dashboard", {"0": 5})

@@ -23,7 +23,7 @@ from triomq.protocol.message_queue import MessageQueue
 TRANSACTIONAL, DELAYED, ORDERED = "SoakTransactions", "SoakDelayed", "SoakOrdered"
 SETTINGS = {"transactionTimeOut": "1000", "transactionCheckInterval": "3000"}
 SHARE_UNKNOWN = 3
-"""One of so many local transactions says nothing, so that its producer is asked."""
+"""One in this number of local transactions says nothing, so that its producer is asked."""
 PAUSE_SECONDS = 0.1
 SETTLE_SECONDS = 90
 

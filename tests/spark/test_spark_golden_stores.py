@@ -53,7 +53,7 @@ SETS = (
     "k11_abort_removed",
 )
 REMADE = ("c06", "c18", "k04", "k05", "k08", "k09")
-"""Where a broker that starts makes lost consume queues anew: until then the files have less."""
+"""Where a broker that starts rebuilds lost consume queues: until then the files have less."""
 REFUSED = ("c02_file_cut_short", "k10_cut_file")
 
 
