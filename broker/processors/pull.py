@@ -1,8 +1,7 @@
 """Pulling: PULL_MESSAGE (RocketMQ: PullMessageProcessor).
 
-The path of a pull: header, permission, subscription and filter, store, response. If there is nothing new and the client
-is willing to wait, the pull is parked in `LongPolling`, which runs it again when there is. One that exceeds a quota is
-parked until there is room for it or its time is over.
+The path of a pull: header, permission, subscription and filter, quota, store, response. Where it finds something to
+wait for (pulls/nothing_new.py, over_quota.py, on_disk.py), it may be held in `LongPolling`, which runs it again.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 import structlog
-import trio
 from msgspec.structs import replace
 
 from triomq.broker.configuration import Configuration
@@ -21,12 +19,13 @@ from triomq.broker.filters.limits import REMEMBERED_CHARACTERS
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.steps import compile_first
-from triomq.broker.pulls.cold_pulls import STILL_ON_DISK, again_cold, cold_pull, pull_when_read
-from triomq.broker.pulls.delayed_pulls import delay_pull
 from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
+from triomq.broker.pulls.nothing_new import NothingNew
+from triomq.broker.pulls.on_disk import OnDisk
+from triomq.broker.pulls.over_quota import OverQuota
 from triomq.broker.pulls.selection import FilterChooser
 from triomq.broker.put_responses import FAQ
-from triomq.broker.quotas.quotas import Excess, Quotas
+from triomq.broker.quotas.quotas import Quotas
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.topic_lives import is_outlived
 from triomq.protocol import permission, sys_flag
@@ -40,7 +39,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, error_response
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
-from triomq.store.results import GetResult, GetStatus, MessageFilter, Missing
+from triomq.store.results import GetResult, GetStatus, MessageFilter
 
 log = structlog.get_logger("triomq.broker.pull")
 
@@ -58,38 +57,6 @@ MAX_WAIT_MS = 120_000
 
 OffsetMoved = Callable[[PullMessageRequestHeader, int], None]
 """Called when a consumer pulls outside its queue, with the request and the offset that the response suggests."""
-
-
-class NothingNew:
-    """A pull that finds nothing new: it may be parked."""
-
-    __slots__ = ("group", "message_filter", "result")
-
-    def __init__(self, group: SubscriptionGroupConfig, message_filter: MessageFilter | None, result: GetResult) -> None:
-        self.group = group
-        self.message_filter = message_filter
-        self.result = result
-
-
-class OverQuota:
-    """A pull that exceeds a quota: it may be delayed."""
-
-    __slots__ = ("excess", "group", "quotas")
-
-    def __init__(self, group: SubscriptionGroupConfig, quotas: Quotas, excess: Excess) -> None:
-        self.group = group
-        self.quotas = quotas
-        self.excess = excess
-
-
-class OnDisk:
-    """A pull whose messages are on the disk only: it waits until they are read."""
-
-    __slots__ = ("group", "missing")
-
-    def __init__(self, group: SubscriptionGroupConfig, missing: Missing) -> None:
-        self.group = group
-        self.missing = missing
 
 
 Tried: TypeAlias = RemotingCommand | NothingNew | OverQuota | OnDisk
@@ -121,6 +88,7 @@ class PullProcessor:
         self._pace = pace
         self._offset_moved = offset_moved
         self.quotas: Quotas | None = None  # None while there is no quota
+        self._pool = pool
         self.long_polling = LongPolling(store, pool, self._pull_again)
 
     def __call__(
@@ -142,28 +110,27 @@ class PullProcessor:
         if self.long_polling.has_ended:
             raise self.long_polling.refusal()
         tried = self._attempt(connection, request, header)
-        if isinstance(tried, RemotingCommand):
-            self._commit(header)
-            return tried
-        suspends = header.sys_flag & sys_flag.PULL_SUSPEND != 0
-        seconds = self._wait_seconds(header)
-        if isinstance(tried, OverQuota):
-            if not suspends or not seconds:
-                raise tried.quotas.refusal(tried.excess, connection.remote)
-            self._commit(header)
-            tried.quotas.delayed(tried.excess)
-            deadline = trio.current_time() + seconds
-            delay_pull(self.long_polling, connection, request, header, deadline, tried.excess.wait_seconds)
-            return None
         self._commit(header)
-        if isinstance(tried, OnDisk):
-            parked = cold_pull(connection, request, header, seconds if suspends else 0)
-            pull_when_read(self.long_polling, self._store.reading.cold, parked, tried.missing)
-            return None
-        if not suspends:
-            return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
-        self.long_polling.park(connection, request, header, tried.message_filter, seconds)
-        return None
+        if isinstance(tried, RemotingCommand):
+            return tried
+        patience_end = self._pool.clock() + self._patience_seconds(header)
+        return self._hold(tried, ParkedPull(connection, request, header, patience_end))
+
+    def _pull_again(self, parked: ParkedPull) -> None:
+        """Process a held pull again: the same, but without committing offsets."""
+        connection, request = parked.connection, parked.request
+        response: RemotingCommand | None
+        try:
+            tried = self._attempt(connection, request, parked.header)
+            response = tried if isinstance(tried, RemotingCommand) else self._hold(tried, parked.again())
+        except Exception as error:
+            response = error_response(connection, request, error)
+        if response is not None:
+            connection.answer(request, response, parked.since)
+
+    def _hold(self, reason: NothingNew | OverQuota | OnDisk, pull: ParkedPull) -> RemotingCommand | None:
+        """Hold a pull, or return the response that there was something to wait for."""
+        return None if reason.hold(self.long_polling, pull) else reason.response(pull)
 
     def _attempt(self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader) -> Tried:
         """Return the response, or what the pull may wait for. Raises RequestRefused."""
@@ -173,13 +140,16 @@ class PullProcessor:
         if quotas is not None:
             excess = quotas.excess_of_pull(connection, request, header.consumer_group)
             if excess is not None:
-                return OverQuota(group, quotas, excess)
+                if not self._patience_seconds(header):
+                    raise quotas.refusal(excess, connection.remote)
+                return OverQuota(quotas, excess, partial(self._nothing_yet, request, header, group))
         result = self._read(header, message_filter)
         if result.missing is not None:
-            return OnDisk(group, result.missing)
+            return OnDisk(self._store.reading.cold, result.missing, partial(self._nothing_yet, request, header, group))
         code = self._code(header, result)
         if code == _PULL_NOT_FOUND:
-            return NothingNew(group, message_filter, result)
+            response = partial(self._response, request, header, group, result, code, connection)
+            return NothingNew(message_filter, response)
         return self._response(request, header, group, result, code, connection)
 
     def _commit(self, header: PullMessageRequestHeader) -> None:
@@ -192,53 +162,13 @@ class PullProcessor:
         if not is_outlived(self._topics, self._store.reading, topic, queue_id, queue_offset):
             self._offsets.commit(header.consumer_group, topic, queue_id, queue_offset)
 
-    def _wait_seconds(self, header: PullMessageRequestHeader) -> float:
-        """Return how long a pull may be held."""
+    def _patience_seconds(self, header: PullMessageRequestHeader) -> float:
+        """Return how long the client lets a pull wait for news or a quota."""
+        if not header.sys_flag & sys_flag.PULL_SUSPEND:
+            return 0
         broker = self._configuration.broker
         wait_ms = header.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
         return max(0, min(wait_ms, MAX_WAIT_MS)) / 1000
-
-    def _pull_again(self, parked: ParkedPull) -> None:
-        """Process a held pull again: the same checks, but without committing offsets, and without holding it again
-        except for a quota."""
-        response: RemotingCommand | None
-        try:
-            response = self._response_later(parked)
-        except Exception as error:
-            response = error_response(parked.connection, parked.request, error)
-        if response is not None:
-            parked.connection.answer(parked.request, response, parked.since)
-
-    def _response_later(self, parked: ParkedPull) -> RemotingCommand | None:
-        """Return the response to a held pull; None if it is held again."""
-        connection = parked.connection
-        request = parked.request
-        header = parked.header
-        tried = self._attempt(connection, request, header)
-        if isinstance(tried, RemotingCommand):
-            return tried
-        now = trio.current_time()
-        if isinstance(tried, OnDisk):
-            if parked.failure is not None:
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, parked.failure)
-            if parked.deadline <= now:
-                return self._nothing_yet(request, header, tried.group, STILL_ON_DISK)
-            pull_when_read(self.long_polling, self._store.reading.cold, again_cold(parked), tried.missing)
-            return None
-        suspends = header.sys_flag & sys_flag.PULL_SUSPEND != 0
-        if isinstance(tried, OverQuota):
-            if not suspends or not self._wait_seconds(header):  # it waited for the disk, and the quota has gone since
-                raise tried.quotas.refusal(tried.excess, connection.remote)
-            if parked.patience_end <= now:
-                return self._nothing_yet(request, header, tried.group, tried.excess.remark)
-            if not parked.is_delayed:
-                tried.quotas.delayed(tried.excess)
-            delay_pull(self.long_polling, connection, request, header, parked.patience_end, tried.excess.wait_seconds)
-            return None
-        if not suspends or parked.patience_end <= now or not (parked.is_delayed or parked.is_cold):
-            return self._response(request, header, tried.group, tried.result, _PULL_NOT_FOUND, connection)
-        self.long_polling.park(connection, request, header, tried.message_filter, parked.patience_end - now)
-        return None
 
     def _nothing_yet(
         self, request: RemotingCommand, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, remark: str

@@ -8,8 +8,8 @@ One heap holds all deadlines; answered pulls stay in it until their time comes, 
 pool bounds the number of parked pulls. When it is full, or memory is tight, the connection that holds the most makes
 room for the others: its oldest pulls get their response early. Only the event loop touches any of this.
 
-A pull that exceeds a quota is held here, too (delayed_pulls.py), and one whose messages are read from the disk
-(cold_pulls.py).
+Pulls wait for three things: news (nothing_new.py), a quota (over_quota.py), the disk (on_disk.py). Here all are alike:
+they count together, end with their connection, are evicted, and run again when what they waited for has come.
 
 An orderly stop answers all held pulls as if their time were over, and refuses those that come afterwards (`end`).
 RocketMQ's Java client 4.9 does not notice that a pull ended with its connection: it waits 30 s for the response, and
@@ -79,15 +79,15 @@ _NO_MATCH: Final = GetStatus.NO_MATCHED_MESSAGE
 
 
 class ParkedPull:
-    """One waiting pull. Up to the queue offset `scanned_offset` nothing matched its filter."""
+    """One waiting pull. Until `patience_end` (trio's time) its client lets it wait. Up to the queue offset
+    `scanned_offset` nothing matched its filter."""
 
     __slots__ = (
         "connection",
-        "deadline",
         "failure",
+        "fetch_end",
         "header",
         "held_bytes",
-        "is_cold",
         "is_delayed",
         "is_parked",
         "message_filter",
@@ -95,6 +95,7 @@ class ParkedPull:
         "request",
         "scanned_offset",
         "since",
+        "waited_for",
         "waiter",
     )
 
@@ -103,29 +104,36 @@ class ParkedPull:
         connection: Connection,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        message_filter: MessageFilter | None,
-        scanned_offset: int,
-        deadline: float,
+        patience_end: float,
     ) -> None:
         self.connection = connection
         self.request = request
         self.header = header
-        self.message_filter = message_filter
-        self.scanned_offset = scanned_offset
-        self.deadline = deadline
+        self.patience_end = patience_end
         self.held_bytes = PARKED_BYTES + request.held_bytes + len(header.subscription or "")
-        self.is_parked = True
-        self.is_cold = False  # it waits for the disk
+        self.is_parked = False
+        self.waited_for: object = None  # what it waits for, or waited for last
+        self.message_filter: MessageFilter | None = None
+        self.scanned_offset = header.queue_offset
         self.is_delayed = False  # it waits for a quota, or did, and is counted among those
-        self.patience_end = deadline  # until then its client lets it wait for anything but the disk
+        self.fetch_end: float | None = None  # until then it waits for the disk, since it has begun to
         self.failure: str | None = None  # why what it waits for was not read from the disk
         self.since = inf  # when it left: since when it was held
         self.waiter: Waiter | None = None
 
+    def again(self) -> ParkedPull:
+        """Return the same pull, to be held once more: deadlines of this one are still in the heap."""
+        pull = ParkedPull(self.connection, self.request, self.header, self.patience_end)
+        pull.waited_for = self.waited_for
+        pull.is_delayed = self.is_delayed
+        pull.fetch_end = self.fetch_end
+        pull.failure = self.failure
+        return pull
+
     def end_time(self, now: float) -> None:
         """Let its time be over at `now`: it may not be held again."""
-        self.deadline = min(self.deadline, now)
         self.patience_end = min(self.patience_end, now)
+        self.fetch_end = now if self.fetch_end is None else min(self.fetch_end, now)
 
 
 _Deadline: TypeAlias = tuple[float, int, ParkedPull]
@@ -158,23 +166,16 @@ class LongPolling:
     def __len__(self) -> int:
         return sum(map(len, self._by_connection.values()))
 
-    def park(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: PullMessageRequestHeader,
-        message_filter: MessageFilter | None,
-        wait_seconds: float,
-    ) -> None:
-        """Hold a pull until there is a message for it behind its queue offset, for a limited time."""
-        deadline = self._pool.clock() + wait_seconds
-        self.hold(ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline), deadline)
+    def hold_for_news(self, parked: ParkedPull, message_filter: MessageFilter | None) -> None:
+        """Hold a pull until there is a message for it behind its queue offset, or its client's patience ends."""
+        parked.message_filter = message_filter
+        self._enter(parked, parked.patience_end)
+        self._wait(parked)
+        self._check_memory(parked)
 
     def hold(self, parked: ParkedPull, due: float) -> None:
-        """Hold a pull until `due` (trio's time); one that waits for a message no longer than until there is one."""
+        """Hold a pull until `due` (trio's time)."""
         self._enter(parked, due)
-        if not parked.is_delayed and not parked.is_cold:
-            self._wait(parked)
         self._check_memory(parked)
 
     async def end(self) -> None:
@@ -208,6 +209,7 @@ class LongPolling:
 
     def _enter(self, parked: ParkedPull, due: float) -> None:
         connection = parked.connection
+        parked.is_parked = True
         self._pool.entered(parked)
         mine = self._by_connection.get(connection)
         if mine is None:
@@ -295,8 +297,9 @@ class LongPolling:
         """Shift the deadlines: the clock jumped ahead, but the clients did not wait that long."""
         for deadlines in (self._deadlines, self._to_purge):
             for at, (due, number, parked) in enumerate(deadlines):
-                parked.deadline += seconds
                 parked.patience_end += seconds
+                if parked.fetch_end is not None:
+                    parked.fetch_end += seconds
                 deadlines[at] = (due + seconds, number, parked)
 
     def _wait(self, parked: ParkedPull) -> None:
@@ -321,7 +324,7 @@ class LongPolling:
             self._wait(parked)
 
     def run_again(self, parked: ParkedPull) -> None:
-        """Run a delayed pull before its time, unless it has its response by now."""
+        """Run a pull before its time, unless it has its response by now."""
         if parked.is_parked and parked.connection.is_open:
             self._finish(parked)
 

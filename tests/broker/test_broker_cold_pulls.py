@@ -18,7 +18,7 @@ from test_broker_pull import COMMIT, SUBSCRIPTION, SUSPEND, Pulls, open_pulls
 from test_broker_quota_pulls import WAITS, LimitedPulls, WaitedConnection, found
 from trio.testing import MockClock
 
-from triomq.broker.pulls.cold_pulls import FETCH_SECONDS
+from triomq.broker.pulls.on_disk import FETCH_SECONDS
 from triomq.protocol.codes import ResponseCode
 from triomq.store.disk.files import Files
 

@@ -68,7 +68,8 @@ class Held:
             sub_version=0,
         )
         connection = connection or FakeConnection()
-        self.polling.park(connection, new_request(11), header, message_filter, wait_seconds)  # type: ignore[arg-type]
+        pull = ParkedPull(connection, new_request(11), header, trio.current_time() + wait_seconds)  # type: ignore[arg-type]
+        self.polling.hold_for_news(pull, message_filter)
         return connection
 
 
@@ -168,14 +169,13 @@ async def test_a_stop_answers_every_held_pull_as_if_its_time_were_over(
     nursery.start_soon(held.polling.run)
     for number in range(2 * RESPONSES_IN_A_ROW):
         held.park(0, connection=FakeConnection(f"10.0.0.1:{number % 5}"))
-    delayed = ParkedPull(held.park(0), new_request(11), held.polling._deadlines[0][2].header, None, 0, inf)
-    delayed.is_delayed = True
+    delayed = ParkedPull(held.park(0), new_request(11), held.polling._deadlines[0][2].header, inf)
     held.polling.hold(delayed, inf)
     began = trio.current_time()
     await held.polling.end()
     assert len(held.answered) == 2 * RESPONSES_IN_A_ROW + 2 and delayed in held.answered
     assert (len(held.polling), held.pool.in_flight) == (0, 0)
-    assert all(parked.deadline <= trio.current_time() for parked in held.answered), "none may be held again"
+    assert all(parked.patience_end <= trio.current_time() for parked in held.answered), "none may be held again"
     assert trio.current_time() - began <= RETURN_SECONDS, "clients that do not pull again hold up no stop for long"
     await held.lab.store.close()
 
@@ -355,7 +355,7 @@ async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared
     ends: list[float] = []
     for seconds in (2, 3, 4, 7, 8, 9):
         await trio.sleep_until(began + seconds + 0.5)
-        ends += [parked.deadline - began for parked in held.answered[len(ends) :]]
+        ends += [parked.patience_end - began for parked in held.answered[len(ends) :]]
         assert ends[-1] == pytest.approx(seconds, abs=0.1)
     assert len(ends) == 6
     await held.lab.store.close()
@@ -416,7 +416,7 @@ async def test_deadlines_of_answered_pulls_are_cleared_away_in_steps(
     await trio.sleep(0.75)
     assert len(held.answered) == 1
     await trio.sleep(60)
-    ends = [parked.deadline - began for parked in held.answered]
+    ends = [parked.patience_end - began for parked in held.answered]
     assert ends == sorted(ends)
     assert len(ends) == 21
     await held.lab.store.close()

@@ -17,7 +17,7 @@ from test_broker_pull import COMMIT, SUBSCRIPTION, SUSPEND, Pulls, open_pulls
 from trio.testing import MockClock
 
 from triomq.broker.errors import QuotaExceeded
-from triomq.broker.pulls.delayed_pulls import DELAYED_A_SECOND
+from triomq.broker.pulls.over_quota import DELAYED_A_SECOND
 from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.quotas.quotas import Excess, Quotas
 from triomq.protocol.codes import ResponseCode

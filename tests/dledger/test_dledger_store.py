@@ -63,7 +63,7 @@ async def test_a_pull_that_a_leader_holds_gets_what_the_next_leader_commits(tmp_
         suspend_timeout_millis=15_000,
         sub_version=0,
     )
-    polling.park(FakeConnection(), new_request(11), header, None, 15)
+    polling.hold_for_news(ParkedPull(FakeConnection(), new_request(11), header, trio.current_time() + 15), None)
     former.leads = False
     former.store.quorum.follow("n1 leads the group")
     await new.lead()
