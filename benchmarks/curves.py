@@ -36,7 +36,7 @@ from triomq.protocol.command import JSON, RemotingCommand
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.protocol.record import encode_blank
 from triomq.store.config import StoreSettings
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 PROJECT = Path(__file__).resolve().parent.parent
 TOPIC = "Curves"
@@ -365,7 +365,7 @@ def sparse_store(gib: int, root: Path) -> None:
     """Make a closed store directory of `gib` log files of 1 GiB, most of each a hole after a blank record."""
 
     async def make() -> None:
-        store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=store_directory.now_ms)
+        store = DefaultMessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=store_directory.now_ms)
         await store.load()
         log = store.contents.log
         body = b"x" * 1024

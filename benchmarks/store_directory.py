@@ -13,7 +13,7 @@ from triomq.protocol import properties
 from triomq.protocol.address import HostPort
 from triomq.protocol.java import string_hash
 from triomq.store.config import StoreSettings
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore
 
 HOST = HostPort("127.0.0.1", 10911).packed
@@ -43,7 +43,7 @@ def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToSto
     )
 
 
-def fill(store: MessageStore, total_bytes: int, *, body_bytes: int = 1024, queues: int = 8) -> int:
+def fill(store: DefaultMessageStore, total_bytes: int, *, body_bytes: int = 1024, queues: int = 8) -> int:
     """Put messages until the log has `total_bytes`. Return their number."""
     body = os.urandom(body_bytes)
     number = 0
@@ -69,7 +69,7 @@ def drop_pages(root: Path) -> None:
 
 async def make(root: Path, gib: float, *, body_bytes: int, is_closed: bool) -> int:
     """Make a new directory. It is not closed: it looks as after a kill, fully written, without a checkpoint."""
-    store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
+    store = DefaultMessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
     await store.load()
     count = fill(store, int(gib * (1 << 30)), body_bytes=body_bytes)
     await store.close()

@@ -25,7 +25,7 @@ import trio
 
 from benchmarks.store_directory import message, now_ms
 from triomq.store.config import StoreSettings
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 PROJECT = Path(__file__).resolve().parent.parent
 LIMIT_SECONDS = 2.0
@@ -36,7 +36,7 @@ TOPICS = 100
 async def make(root: Path, gib: int, queues: int) -> None:
     """Make the store as a clean exit leaves it and, with -killed appended to its name, as a kill leaves it."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
+    store = DefaultMessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
     await store.load()
     filler = b"x" * 1000
     number = 0
@@ -66,7 +66,7 @@ async def make(root: Path, gib: int, queues: int) -> None:
 async def open_once(root: Path) -> dict[str, float]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     began, cpu = time.monotonic(), time.process_time()
-    store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
+    store = DefaultMessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
     await store.load()
     seconds, cpu_seconds = time.monotonic() - began, time.process_time() - cpu
     report = store.recovery_report

@@ -12,10 +12,10 @@ too: messages wait there if the table had more levels, and their due times are i
                        whatever they did not cover
 
 Messages that are due together are a batch: blocks of queue entries are read, and the messages are appended and
-committed together. The store copies the usual ones of a block in one call (store/delivering.py); only the others become
-a MessageToStore each. The offset moves past those that the store accepted. A batch is bounded by messages and bytes,
-and other tasks run between two of them. It ends sooner for an interactive client that has sent something meanwhile, and
-the client is served before the next one.
+committed together. The store copies the usual ones of a block in one call (store/writing/delivering.py); only the
+others become a MessageToStore each. The offset moves past those that the store accepted. A batch is bounded by messages
+and bytes, and other tasks run between two of them. It ends sooner for an interactive client that has sent something
+meanwhile, and the client is served before the next one.
 A message that the store can never accept becomes a dead letter (undeliverable.py), so that the level continues. While
 it accepts nothing at present (a full disk), the level waits and tries again.
 Deliveries never wait for a flush or for a slave; in a group (DLedger) a batch waits until a quorum has the one before.
@@ -53,11 +53,11 @@ from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.delay import DelayLevels
-from triomq.store.delivering import RealQueues
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from triomq.store.results import GetStatus, MessageToStore, PutResult, PutStatus
+from triomq.store.writing.delivering import RealQueues
 
 log = structlog.get_logger("triomq.broker.delay")
 
@@ -175,7 +175,7 @@ class DelayedDelivery:
     def __init__(
         self,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         writer: MessageWriter,
         offsets: DelayOffsets,
         topics: TopicTable,

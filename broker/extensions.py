@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from triomq.broker.transactions.interfaces import CheckListener, TransactionStore
-    from triomq.store.message_store import MessageStore
+    from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.extensions")
 
@@ -63,8 +63,8 @@ class AccessValidator(Protocol):
 class StorePlugin:
     """A store in front of another one: methods that a subclass does not define go to the next store.
 
-    It takes the place of a MessageStore and is called like one: on the event loop, with `append` for every message and
-    `commit` for every turn.
+    It takes the place of a DefaultMessageStore and is called like one: on the event loop, with `append` for every
+    message and `commit` for every turn.
     """
 
     def __init__(self, next_store: Any) -> None:
@@ -125,7 +125,7 @@ class Extensions:
     def hooks(self) -> Hooks:
         return Hooks(self.request_hooks, self.send_hooks, self.consume_hooks)
 
-    def wrap_store(self, store: MessageStore, configuration: Configuration) -> MessageStore:
+    def wrap_store(self, store: DefaultMessageStore, configuration: Configuration) -> DefaultMessageStore:
         """Return the store with all plug-ins in front of it."""
         wrapped: Any = store
         for factory in reversed(self.message_stores):

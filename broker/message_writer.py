@@ -40,13 +40,13 @@ from triomq.protocol import sys_flag
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.record import BatchUnit
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from triomq.store.appending import refusal_of
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.delay import DelayLevels
-from triomq.store.delivering import Delivery, RealQueues
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.watermark import Waiter, Watermark
+from triomq.store.writing.appending import refusal_of
+from triomq.store.writing.delivering import Delivery, RealQueues
 
 log = structlog.get_logger("triomq.broker.message_writer")
 
@@ -73,7 +73,7 @@ class MessageWriter:
     def __init__(
         self,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         wake: Callable[[], None],
         replicas: Replicas | None = None,
         stats: BrokerStats | None = None,

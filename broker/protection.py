@@ -18,7 +18,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.protocol.clock import NowMs
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.protection")
 
@@ -31,7 +31,7 @@ class Protection:
     def __init__(
         self,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         offsets: OffsetTable,
         groups: GroupTable,
         stats: BrokerStats,

@@ -19,7 +19,7 @@ from triomq.protocol.system_topics import (
     TRANS_OP_HALF_TOPIC,
     UNDELIVERABLE_TOPIC,
 )
-from triomq.store.reading import Reading
+from triomq.store.reading.reading import Reading
 
 INTERNAL_TOPICS: Final = frozenset(
     {SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, UNDELIVERABLE_TOPIC}

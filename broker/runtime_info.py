@@ -17,7 +17,7 @@ from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
 from triomq.protocol.bodies.fastjson_writer import double_text
 from triomq.protocol.codes import V4_9_7, version_name
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 NO_TRANSIENT_POOL = 2_147_483_647
 
@@ -31,7 +31,7 @@ class RuntimeInfo:
     def __init__(
         self,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         stats: BrokerStats,
         pace: StoreMetrics,
         pools: Pools,

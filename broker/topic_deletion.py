@@ -23,7 +23,7 @@ from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.topics")
 
@@ -31,7 +31,7 @@ log = structlog.get_logger("triomq.broker.topics")
 class TopicDeletion:
     """Deletes topics of a master. Several may run at once, for different topics."""
 
-    def __init__(self, topics: TopicTable, offsets: OffsetTable, store: MessageStore) -> None:
+    def __init__(self, topics: TopicTable, offsets: OffsetTable, store: DefaultMessageStore) -> None:
         self._topics = topics
         self._offsets = offsets
         self._store = store

@@ -7,7 +7,7 @@ is known for what it is; within the queue no request tells one from the other.
 from __future__ import annotations
 
 from triomq.broker.tables.topics import TopicTable
-from triomq.store.reading import Reading
+from triomq.store.reading.reading import Reading
 
 
 def is_outlived(topics: TopicTable, reading: Reading, topic: str, queue_id: int, queue_offset: int) -> bool:

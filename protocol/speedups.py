@@ -37,14 +37,19 @@ def accelerated(reference: F, package: str | None = None) -> F:
     The function comes from the `_speedups` module of a package, by default of that to which `reference` belongs (such
     as `triomq.store`).
     """
-    module = load(package or ".".join(reference.__module__.split(".")[:2]))
+    module = load(package or _package_of(reference.__module__))
     found: F = getattr(module, reference.__name__.removesuffix(SUFFIX), reference)
     return found
 
 
-def fast_path(name: str, package: str = _PROTOCOL) -> Any:
-    """Return the C function `name` of a package, or None if its extension is not built."""
-    return getattr(load(package), name, None)
+def fast_path(name: str, user: str = __name__) -> Any:
+    """Return the C function `name` of the package of the module `user`, or None if its extension is not built."""
+    return getattr(load(_package_of(user)), name, None)
+
+
+def _package_of(module: str) -> str:
+    """Return `triomq.store` for `triomq.store.reading.collecting`."""
+    return ".".join(module.split(".")[:2])
 
 
 def load(package: str) -> ModuleType | None:

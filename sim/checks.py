@@ -14,7 +14,7 @@ from sim.plan import FILTERED, TRANSACTIONAL
 from sim.workload import DELAY_SECONDS, WANTED_TAG
 from triomq.protocol import property_names, record
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 UNSYNCED_SECONDS = 1.7
 """How old a message may be that a power failure takes with ASYNC_FLUSH: flushCommitLogThoroughInterval (1 s here) and
@@ -186,7 +186,7 @@ def stored_in_all(history: History, brokers: Mapping[str, Broker], verdict: Verd
     return stored
 
 
-def _stored_in(broker: str, topic: str, store: MessageStore, verdict: Verdict) -> Iterator[tuple[Position, str]]:
+def _stored_in(broker: str, topic: str, store: DefaultMessageStore, verdict: Verdict) -> Iterator[tuple[Position, str]]:
     for queue_id in store.reading.queues().get(topic, []):
         offset, end = store.reading.min_offset(topic, queue_id), store.reading.max_offset(topic, queue_id)
         while offset < end:
@@ -203,7 +203,7 @@ def _stored_in(broker: str, topic: str, store: MessageStore, verdict: Verdict) -
                 return
 
 
-def store_of(broker: Broker) -> MessageStore | None:
+def store_of(broker: Broker) -> DefaultMessageStore | None:
     controller = broker.controller
     serving = controller.serving if controller is not None and broker.is_running else None
     return serving.store if serving is not None else None

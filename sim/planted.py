@@ -40,7 +40,7 @@ from triomq.store.delay import DelayLevels
 from triomq.store.disk.files import Files
 from triomq.store.fail_stop import FailStop
 from triomq.store.queues.dispatch import Dispatch
-from triomq.store.reading import Reading
+from triomq.store.reading.reading import Reading
 from triomq.store.upkeep.file_syncs import FileSyncs
 
 SYNC = (("flushDiskType", "SYNC_FLUSH"),)

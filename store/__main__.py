@@ -25,7 +25,7 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.ledgers import members_in
 from triomq.store.disk.listing import reason
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.selftest import run as selftest
 from triomq.store.selftest.run import Limits
 from triomq.store.upkeep import offline
@@ -121,7 +121,7 @@ def _selftest(directory: Path, limits: Limits) -> int:
 
 
 async def _rebuild(settings: StoreSettings) -> int:
-    store = MessageStore(settings, now_ms=_now_ms)
+    store = DefaultMessageStore(settings, now_ms=_now_ms)
     store.lock()  # raises StoreLocked if a broker has the store open
     store.unlock()
     for path in offline.clear_derived(settings):

@@ -1,7 +1,7 @@
 """The present settings of the store, in the one place that a change at run time updates.
 
 Parts hold this object instead of a StoreSettings of their own, so they see a change immediately. Only
-`MessageStore.change_settings` writes it.
+`DefaultMessageStore.change_settings` writes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MessageStore: the interface of one store directory to the rest of the broker (DefaultMessageStore).
+"""DefaultMessageStore: the interface of one store directory to the rest of the broker (DefaultMessageStore).
 
 It creates and owns the parts, and controls their lifetime: opening, background tasks, closing. It writes: `append` and
 `commit`. Everything else has an interface of its own:
@@ -22,12 +22,9 @@ import trio
 
 from triomq.protocol.clock import NowMs
 from triomq.protocol.record import BatchUnit
-from triomq.store.appending import Appending
-from triomq.store.committing import Committing
 from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents, MakeLog, Marks
 from triomq.store.delay import DelayLevels
-from triomq.store.delivering import Delivering
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Files
 from triomq.store.disk.listing import naming_no_access
@@ -37,12 +34,9 @@ from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues import queue_note
 from triomq.store.queues.dispatch import BitMapOf, Dispatch
-from triomq.store.quorum import Quorum
-from triomq.store.reading import Reading
+from triomq.store.reading.reading import Reading
 from triomq.store.refusals import Refusals
-from triomq.store.replica import Replica
 from triomq.store.results import MessageToStore, PutResult, RecoveryReport
-from triomq.store.silent_queues import SilentQueues
 from triomq.store.upkeep.administration import Upkeep
 from triomq.store.upkeep.backlog import Backlog
 from triomq.store.upkeep.flush import Flush, SyncObserver
@@ -52,11 +46,17 @@ from triomq.store.upkeep.recovery import clean_note
 from triomq.store.upkeep.retention import Retention
 from triomq.store.upkeep.tail_cut import TailCut
 from triomq.store.upkeep.warm_up import WarmUp
+from triomq.store.writing.appending import Appending
+from triomq.store.writing.committing import Committing
+from triomq.store.writing.delivering import Delivering
+from triomq.store.writing.quorum import Quorum
+from triomq.store.writing.replica import Replica
+from triomq.store.writing.silent_queues import SilentQueues
 
 log = structlog.get_logger("triomq.store")
 
 
-class MessageStore:
+class DefaultMessageStore:
     """One store directory.
 
     Lifetime: `await load()` (lock, recovery), then `await nursery.start(store.run)` (flusher and other background

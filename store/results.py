@@ -105,7 +105,7 @@ class Missing:
 class GetResult:
     """The result of a pull. `runs` are each one or more whole stored records, together `message_count` records of
     `size_bytes`; joined they are the body of a pull response. `missing`: nothing was read, because this is on the disk
-    only (store/cold_reads.py)."""
+    only (store/reading/cold_reads.py)."""
 
     __slots__ = (
         "max_offset",

@@ -66,7 +66,7 @@ MANY_ATTRIBUTES: dict[str, str] = {
     "remoting/connection.py:Connection": "socket, parser, quotas and output of a peer, in one object for speed",
     "sim/history.py:History": "the kinds of what happened in a run, which the checks read",
     "spark/options.py:SourceOptions": SETTINGS,
-    "store/message_store.py:MessageStore": "the parts of the store, which it wires",
+    "store/message_store.py:DefaultMessageStore": "the parts of the store, which it wires",
     "store/rocketmq_config.py:RocketMQStoreSettings": SETTINGS,
 }
 # Modules (as patterns) whose public names are used outside of the rooms, or found by name.
@@ -102,7 +102,7 @@ UNUSED: dict[str, str] = {
     "protocol/headers/registry.py:REQUEST_HEADERS": TABLE,
     "protocol/headers/registry.py:RESPONSE_HEADERS": TABLE,
     "protocol/record.py:encode_record": "the inverse of decode_record, which tests write records with",
-    "store/message_store.py:MessageStore.is_broken": "the state of the store, for its owner",
+    "store/message_store.py:DefaultMessageStore.is_broken": "the state of the store, for its owner",
 }
 
 
@@ -116,7 +116,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def module_name(path: Path) -> str:
-    """Return `triomq.store.reading` for store/reading.py, `triomq.store` for store/__init__.py."""
+    """Return `triomq.store.reading.reading` for store/reading/reading.py, `triomq.store` for store/__init__.py."""
     if path in BESIDE:
         return (
             ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("benchmarks.").removesuffix(".__init__")
@@ -298,7 +298,7 @@ def excluded_packages(project: dict[str, Any]) -> list[str]:
 
 
 def room_of(module: str) -> str:
-    """Return `store` for triomq.store.reading, an empty text for a module outside of the rooms."""
+    """Return `store` for triomq.store.reading.reading, an empty text for a module outside of the rooms."""
     return module.split(".")[1] if module.startswith("triomq.") else ""
 
 

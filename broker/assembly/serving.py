@@ -51,7 +51,7 @@ from triomq.remoting import network
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.store.config import BrokerRole
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 if TYPE_CHECKING:
     from triomq.broker.acl.access_control import AccessControl
@@ -105,7 +105,7 @@ class Serving(Struct, frozen=True):
     """Why metricsPort or dashboardPort could not be opened, a sentence for each."""
 
     @property
-    def store(self) -> MessageStore:
+    def store(self) -> DefaultMessageStore:
         return self.tables.store
 
     async def prepare(self) -> None:

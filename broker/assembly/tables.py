@@ -51,7 +51,7 @@ from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 if TYPE_CHECKING:
     from triomq.broker.acl.access_table import AccessTable
@@ -89,7 +89,7 @@ class Tables(Struct, frozen=True):
     surroundings: Surroundings
     hooks: Hooks
     pools: Pools
-    store: MessageStore
+    store: DefaultMessageStore
     metadata: Metadata
     delay_offsets: DelayOffsets
     queue_locks: QueueLockTable
@@ -129,7 +129,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
     pools = Pools(broker)
     group = _group_store(surroundings)
     store = surroundings.extensions.wrap_store(
-        MessageStore(
+        DefaultMessageStore(
             group.settings(configuration.store) if group is not None else configuration.store,
             now_ms=now_ms,
             files=surroundings.files,
@@ -267,7 +267,7 @@ def are_saved(tables: Tables) -> bool:
     return all(written)
 
 
-def compute_bit_maps(configuration: Configuration, store: MessageStore, filters: FilterTable) -> None:
+def compute_bit_maps(configuration: Configuration, store: DefaultMessageStore, filters: FilterTable) -> None:
     """Store the bit map of the filters that a message passes in its ext unit, while enableCalcFilterBitMap is on."""
 
     def bit_map(topic: str, stored_properties: bytes) -> bytes | None:
@@ -289,7 +289,7 @@ def _offset_file(configuration: Configuration) -> str:
     return "lmqConsumerOffset.json" if configuration.store.enable_lmq else "consumerOffset.json"
 
 
-def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientNotifier) -> Metadata:
+def _metadata(surroundings: Surroundings, store: DefaultMessageStore, notifier: ClientNotifier) -> Metadata:
     configuration, now_ms = surroundings.configuration, surroundings.now_ms
     broker, memory = configuration.broker, surroundings.table_memory
     groups = GroupTable(
@@ -332,7 +332,7 @@ def _metadata(surroundings: Surroundings, store: MessageStore, notifier: ClientN
     )
 
 
-def _topics(surroundings: Surroundings, store: MessageStore) -> TopicTable:
+def _topics(surroundings: Surroundings, store: DefaultMessageStore) -> TopicTable:
     configuration = surroundings.configuration
     broker = configuration.broker
 

@@ -16,7 +16,7 @@ from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.offsets import NO_OFFSET
 from triomq.protocol.clock import NowMs
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
-from triomq.store.reading import Reading
+from triomq.store.reading.reading import Reading
 
 OFFLINE_MODEL = "CLUSTERING"
 Ages = dict[tuple[str, str, int, int], int]

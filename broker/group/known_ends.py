@@ -16,7 +16,7 @@ from triomq.broker.delay import DelayOffsets
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.system_topics import needs_no_config
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep.queue_floors import consumed_ends, forget_noted_ends, noted_ends
 
 _STEP_QUEUES = 64
@@ -26,7 +26,7 @@ class KnownEnds:
     """Owns nothing."""
 
     def __init__(
-        self, store: MessageStore, topics: TopicTable, offsets: OffsetTable, delay_offsets: DelayOffsets
+        self, store: DefaultMessageStore, topics: TopicTable, offsets: OffsetTable, delay_offsets: DelayOffsets
     ) -> None:
         self._store = store
         self._topics = topics

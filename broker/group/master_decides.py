@@ -13,7 +13,7 @@ from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import RequestRefused
 from triomq.remoting.connection import Connection
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 ONLY_MASTER: Final = frozenset(
     (
@@ -36,7 +36,7 @@ ONLY_MASTER: Final = frozenset(
 class MasterDecides:
     """The check of each request to a member of a group."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: DefaultMessageStore) -> None:
         self._store = store
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> None:

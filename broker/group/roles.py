@@ -41,7 +41,7 @@ from triomq.remoting.turn import Turn
 from triomq.store.config import BrokerRole
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.group")
 
@@ -70,7 +70,7 @@ class GroupParts:
     configuration: Configuration
     group: GroupSettings
     made: GroupLog
-    store: MessageStore
+    store: DefaultMessageStore
     registration: Registration
     master_tables: MasterTables
     turn: Turn

@@ -41,7 +41,7 @@ from triomq.broker.tables.logged import LoggedTable
 from triomq.broker.tables.table_file import TableFile
 from triomq.protocol.errors import ProtocolError
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutStatus
 
 log = structlog.get_logger("triomq.broker.group")
@@ -121,7 +121,7 @@ class TableLog:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: DefaultMessageStore,
         tables: Mapping[str, LoggedTable],
         file: TableFile,
         wake: Callable[[], None],

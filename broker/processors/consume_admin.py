@@ -47,7 +47,7 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import EXT_UNIT_FIXED_BYTES, ExtUnit
 
 log = structlog.get_logger("triomq.broker.consume_admin")
@@ -64,7 +64,7 @@ class ConsumeAdminProcessor:
         self,
         configuration: Configuration,
         metadata: Metadata,
-        store: MessageStore,
+        store: DefaultMessageStore,
         stats: BrokerStats,
         *,
         now_ms: NowMs,

@@ -21,13 +21,15 @@ from triomq.protocol.headers.offset import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 class OffsetAdminProcessor:
     """Handles queries about offsets. `delay_offsets` returns delay level -> delivered offset."""
 
-    def __init__(self, store: MessageStore, offsets: OffsetTable, delay_offsets: Callable[[], dict[int, int]]) -> None:
+    def __init__(
+        self, store: DefaultMessageStore, offsets: OffsetTable, delay_offsets: Callable[[], dict[int, int]]
+    ) -> None:
         self._store = store
         self._offsets = offsets
         self._delay_offsets = delay_offsets

@@ -22,7 +22,7 @@ from triomq.protocol.headers.offset import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 _FIRST_BOOT = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
@@ -35,7 +35,7 @@ class OffsetProcessor:
         configuration: Configuration,
         offsets: OffsetTable,
         consumers: ConsumerTable,
-        store: MessageStore,
+        store: DefaultMessageStore,
         *,
         memory_bytes: int | None = None,
         is_outlived: Callable[[str, int, int], bool] = lambda topic, queue_id, queue_offset: False,

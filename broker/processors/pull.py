@@ -38,7 +38,7 @@ from triomq.protocol.response_template import ResponseTemplate, TemplatedRespons
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, error_response
 from triomq.store.config import BrokerRole
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetResult, GetStatus, MessageFilter
 
 log = structlog.get_logger("triomq.broker.pull")
@@ -69,7 +69,7 @@ class PullProcessor:
     def __init__(
         self,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         metadata: Metadata,
         filters: FilterChooser,
         stats: BrokerStats,

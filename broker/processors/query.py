@@ -19,7 +19,7 @@ from triomq.protocol.headers.message_query import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
@@ -28,7 +28,7 @@ class QueryProcessor:
     """Looks up messages by key and by physical offset. `check_topic` is None without access control."""
 
     def __init__(
-        self, configuration: Configuration, store: MessageStore, check_topic: TopicCheck | None = None
+        self, configuration: Configuration, store: DefaultMessageStore, check_topic: TopicCheck | None = None
     ) -> None:
         self._configuration = configuration
         self._store = store

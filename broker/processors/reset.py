@@ -35,7 +35,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError, RemotingTimeout
 from triomq.remoting.processor_table import Processor
 from triomq.remoting.scheduling.places import Place, Places
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.reset")
 
@@ -54,7 +54,7 @@ class ResetProcessor:
         topics: TopicTable,
         consumers: ConsumerTable,
         offsets: OffsetTable,
-        store: MessageStore,
+        store: DefaultMessageStore,
         audit: Audit = UNNAMED,
     ) -> None:
         self._audit = audit

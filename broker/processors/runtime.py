@@ -17,7 +17,7 @@ from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.broker_config import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 class RuntimeProcessor:
@@ -28,7 +28,7 @@ class RuntimeProcessor:
         update: ConfigurationUpdate,
         info: RuntimeInfo,
         stats: BrokerStats,
-        store: MessageStore,
+        store: DefaultMessageStore,
         audit: Audit = UNNAMED,
     ) -> None:
         self._audit = audit

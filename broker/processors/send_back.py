@@ -33,7 +33,7 @@ from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.record import RecordFields, read_fields
 from triomq.protocol.system_topics import dlq_topic, retry_topic
 from triomq.remoting.connection import Connection
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore, PutStatus
 
 log = structlog.get_logger("triomq.broker.send_back")
@@ -76,7 +76,7 @@ class SendBackProcessor:
         self,
         configuration: Configuration,
         metadata: Metadata,
-        store: MessageStore,
+        store: DefaultMessageStore,
         writer: MessageWriter,
         stats: BrokerStats,
         check_topic: TopicCheck | None = None,

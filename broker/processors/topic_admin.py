@@ -36,7 +36,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 from triomq.store.config import BrokerRole
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.topic_admin")
 
@@ -60,7 +60,7 @@ class TopicAdminProcessor:
         configuration: Configuration,
         topics: TopicTable,
         offsets: OffsetTable,
-        store: MessageStore,
+        store: DefaultMessageStore,
         stats: BrokerStats,
         registration: TopicRegistration,
         audit: Audit = UNNAMED,

@@ -41,7 +41,7 @@ from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
 from triomq.remoting.scheduling.step_line import NO_LINE
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetStatus, MessageFilter
 from triomq.store.watermark import Waiter
 
@@ -142,7 +142,7 @@ _Deadline: TypeAlias = tuple[float, int, ParkedPull]
 class LongPolling:
     """All parked pulls. `answer` runs a pull once more and sends its response, whatever it finds."""
 
-    def __init__(self, store: MessageStore, pool: Pool, answer: Callable[[ParkedPull], None]) -> None:
+    def __init__(self, store: DefaultMessageStore, pool: Pool, answer: Callable[[ParkedPull], None]) -> None:
         self._store = store
         self._pool = pool
         self._answer = answer

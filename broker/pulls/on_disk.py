@@ -15,7 +15,7 @@ from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import RequestRefused
-from triomq.store.cold_reads import ColdReads
+from triomq.store.reading.cold_reads import ColdReads
 from triomq.store.results import Missing
 
 FETCH_SECONDS: Final = 5.0

@@ -32,7 +32,7 @@ from triomq.remoting import network
 from triomq.remoting.handshake import explained
 from triomq.store.config import FlushDiskType
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.replication")
 
@@ -76,7 +76,7 @@ class LogFollower:
     def __init__(
         self,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         connect: Connect = network.connect,
         *,
         copied: CopiedPart | None = None,
@@ -234,7 +234,7 @@ class Following:
     """One connection to a master."""
 
     def __init__(
-        self, configuration: Configuration, store: MessageStore, stream: trio.abc.Stream, steps_back: int
+        self, configuration: Configuration, store: DefaultMessageStore, stream: trio.abc.Stream, steps_back: int
     ) -> None:
         self.overlap = Overlap(store.reading, steps_back)
         self._configuration = configuration

@@ -28,7 +28,7 @@ from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.admission import address_group
 from triomq.store.config import BrokerRole
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.watermark import Watermark
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class LogServer:
     def __init__(
         self,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         access: Access | None = None,
         accept: Accept | None = None,
     ) -> None:

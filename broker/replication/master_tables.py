@@ -43,7 +43,7 @@ from triomq.protocol.system_topics import LMQ_PREFIX
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import RemotingError
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 log = structlog.get_logger("triomq.broker.replication")
 
@@ -102,7 +102,7 @@ class MasterTables:
         """Whether the tables of the present master were copied."""
         return self.copied_from is not None and self.copied_from == self._address
 
-    async def run(self, store: MessageStore, every_seconds: float = math.inf) -> None:
+    async def run(self, store: DefaultMessageStore, every_seconds: float = math.inf) -> None:
         """Copy the tables at once when the master is known and its log matches, and when the log here gets messages of
         a topic that the table lacks; and every `every_seconds`, for those without a schedule. Runs until cancelled.
         """

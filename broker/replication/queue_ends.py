@@ -1,5 +1,5 @@
 """QueueEnds: a slave asks its master for the ends of silent queues, of whose messages its own log has none (see
-store/silent_queues.py).
+store/writing/silent_queues.py).
 
     1  GET_BROKER_RUNTIME_INFO      while the own log is behind the master's, nothing more is asked
     2  GET_TOPIC_STATS_INFO         the ends N of the queues of each topic that may have silent ones
@@ -28,7 +28,7 @@ from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.topic import GetTopicStatsInfoRequestHeader
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 MAX_TOPICS = 100
 """How many topics one round asks for."""
@@ -45,7 +45,7 @@ Ask = Callable[[RemotingCommand], Awaitable[RemotingCommand | None]]
 class QueueEnds:
     """Holds which topics need not be asked for any more: topic -> how many of its queues, from 0 on."""
 
-    def __init__(self, topics: TopicTable, store: MessageStore) -> None:
+    def __init__(self, topics: TopicTable, store: DefaultMessageStore) -> None:
         self._topics = topics
         self._store = store
         self._known: dict[str, int] = {}

@@ -20,7 +20,7 @@ from triomq.broker.replication.ha_tls import NO_TLS_HERE
 from triomq.protocol.errors import FrameError
 from triomq.remoting.handshake import HandshakeFailed, begins_tls, explained
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.broker.replication")
@@ -57,7 +57,7 @@ class SlaveLink:
         stream: trio.abc.Stream,
         remote: str,
         configuration: Configuration,
-        store: MessageStore,
+        store: DefaultMessageStore,
         write_now: Write | None = None,
         acknowledged: Callable[[int], None] = lambda offset: None,
         accept: Accept | None = None,

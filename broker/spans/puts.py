@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.pending_put import PendingPut
 from triomq.protocol.record import BatchUnit
-from triomq.store.delivering import Delivery, RealQueues
 from triomq.store.results import MessageToStore, PutResult, PutStatus
+from triomq.store.writing.delivering import Delivery, RealQueues
 
 APPEND: Final = "append"
 FLUSH: Final = "flush"

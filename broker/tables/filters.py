@@ -153,8 +153,8 @@ class FilterTable:
         return bytes(bit_map)
 
     def stored_bit_map(self, topic: str, stored_properties: bytes) -> bytes | None:
-        """Return the `bit_map` of a message as it is dispatched (`MessageStore.compute_bit_maps`). Its properties are
-        decoded only if its topic has filters."""
+        """Return the `bit_map` of a message as it is dispatched (`DefaultMessageStore.compute_bit_maps`). Its
+        properties are decoded only if its topic has filters."""
         return self.bit_map(topic, parse_bytes(stored_properties)) if topic in self._by_topic else None
 
     def register(self, group: str, subscriptions: list[SubscriptionData]) -> None:

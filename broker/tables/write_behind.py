@@ -38,7 +38,7 @@ RETRY_SECONDS = 5.0
 
 Offload = Callable[..., Awaitable[Any]]
 Covered = Callable[[], Awaitable[bool]]
-"""Returns when everything that is in the log is on disk; False if that will never be (MessageStore.cover)."""
+"""Returns when everything that is in the log is on disk; False if that will never be (DefaultMessageStore.cover)."""
 
 
 class WriteBehind:

@@ -60,7 +60,7 @@ from triomq.protocol.system_topics import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetResult, GetStatus, MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.transactions")
@@ -82,7 +82,7 @@ class TransactionLog:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: DefaultMessageStore,
         writer: MessageWriter,
         topics: TopicTable,
         offsets: OffsetTable,

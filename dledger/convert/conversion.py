@@ -38,7 +38,7 @@ from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreRefused
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.store_log import StoreLog
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep.offline import queue_ends
 from triomq.store.upkeep.progress import Progress, ProgressListener
 
@@ -241,7 +241,7 @@ class Conversion:
 
     async def _derive(self) -> None:
         """Make queues and index, as the recovery of any start would: by one."""
-        store = MessageStore(self._target, now_ms=_now_ms, files=self._files, make_log=self._make_log)
+        store = DefaultMessageStore(self._target, now_ms=_now_ms, files=self._files, make_log=self._make_log)
         await store.load(self._listener)
         self._report.queues = store.contents.queues.count
         await store.close()

@@ -41,6 +41,8 @@ _FIRST_CHUNK_BYTES: Final = 20 * 204
 _CHUNK_ENTRIES: Final = 1000
 # The number of entries read at a time in search of a real one.
 _LOOK_ENTRIES: Final = 64
+MAX_END: Final = 1 << 58
+"""No queue can end behind it: the position of an entry would not fit 63 bits."""
 
 
 def add_queue_entry_reference(buffer: bytearray, physical_offset: int, size_bytes: int, tags_code: int) -> None:

@@ -95,8 +95,8 @@ class DispatchEntry:
 
 class SharedEntry(DispatchEntry):
     """One entry for all records that were appended together: those of a batch, or delayed messages that were delivered
-    together (store/delivering.py). An entry of each would cost more than its record. Their result, which is also the
-    place of the first, answers for all; none is of a transaction, and no queue has ext units."""
+    together (store/writing/delivering.py). An entry of each would cost more than its record. Their result, which is
+    also the place of the first, answers for all; none is of a transaction, and no queue has ext units."""
 
     __slots__ = ("records",)
 

@@ -24,7 +24,7 @@ import trio
 from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.selftest import writing
 from triomq.store.selftest.disk_checks import check_disk
 from triomq.store.selftest.report import Kills, Report, Speed
@@ -80,7 +80,7 @@ def run(directory: Path, limits: Limits, tell: Tell, files: Files | None = None)
 
 
 async def _measure(root: Path, flush: FlushDiskType, seconds: float, most: int) -> Speed:
-    store = MessageStore(writing.scratch_settings(root, flush), now_ms=writing.now_ms)
+    store = DefaultMessageStore(writing.scratch_settings(root, flush), now_ms=writing.now_ms)
     await store.load()
     written = 0
     async with trio.open_nursery() as nursery:
@@ -150,7 +150,7 @@ def _run_and_kill(root: Path, flush: FlushDiskType, first: int, seconds: float, 
 
 
 async def _found(root: Path, flush: FlushDiskType) -> set[int]:
-    store = MessageStore(writing.scratch_settings(root, flush), now_ms=writing.now_ms)
+    store = DefaultMessageStore(writing.scratch_settings(root, flush), now_ms=writing.now_ms)
     await store.load()
     try:
         return writing.stored_numbers(store)

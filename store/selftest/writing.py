@@ -16,7 +16,7 @@ import trio
 from triomq.protocol import properties, record
 from triomq.protocol.address import HostPort
 from triomq.store.config import FlushDiskType, StoreSettings
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore
 
 TOPIC: Final = "SelfTest"
@@ -62,7 +62,7 @@ def message_of(number: int) -> MessageToStore:
     )
 
 
-async def write_commit(store: MessageStore, first: int) -> range:
+async def write_commit(store: DefaultMessageStore, first: int) -> range:
     """Write one commit of messages and wait as long as the flush setting requires. Return their numbers. Raises
     RuntimeError if the store refuses one (a full disk), StoreFailed if a write or sync fails.
     """
@@ -80,7 +80,7 @@ async def write_commit(store: MessageStore, first: int) -> range:
     return numbers
 
 
-def stored_numbers(store: MessageStore) -> set[int]:
+def stored_numbers(store: DefaultMessageStore) -> set[int]:
     """Return the numbers of all messages in the store. Raises ValueError for one that is altered, duplicated or out of
     place.
     """
@@ -104,7 +104,7 @@ def stored_numbers(store: MessageStore) -> set[int]:
 
 
 async def write_until_killed(root: Path, flush: FlushDiskType, first: int) -> None:
-    store = MessageStore(scratch_settings(root, flush), now_ms=now_ms)
+    store = DefaultMessageStore(scratch_settings(root, flush), now_ms=now_ms)
     await store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

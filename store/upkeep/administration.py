@@ -1,4 +1,4 @@
-"""`MessageStore.upkeep`: operations that administrators request, and the state of retention.
+"""`DefaultMessageStore.upkeep`: operations that administrators request, and the state of retention.
 
 Queues are removed in one step of the event loop, so no other task can see a queue half removed. A topic's deletion is a
 record of the log, written before its queues are removed: whatever a crash leaves of them, recovery makes them of the
@@ -42,8 +42,8 @@ class Upkeep:
 
     def delete_topic(self, topic: str) -> int:
         """Note the deletion in the log, and remove the topic's consume queues; the log keeps the records. Return the
-        number of queues removed. The deletion is on disk when the log is (`MessageStore.cover`). Raises StoreError if
-        it cannot be noted: then nothing is removed."""
+        number of queues removed. The deletion is on disk when the log is (`DefaultMessageStore.cover`). Raises
+        StoreError if it cannot be noted: then nothing is removed."""
         return self._delete_topics([topic])
 
     def delete_unused_topics(self, used: Iterable[str]) -> int:

@@ -28,9 +28,8 @@ from triomq.store.contents import Contents
 from triomq.store.disk.files import Files
 from triomq.store.disk.json_config import JsonFile
 from triomq.store.disk.layout import Layout
-from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.consume_queue import MAX_END, ConsumeQueue
 from triomq.store.queues.queue_table import check_queue_name
-from triomq.store.silent_queues import MAX_END
 
 log = structlog.get_logger("triomq.store.queue_floors")
 

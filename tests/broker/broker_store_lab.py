@@ -25,7 +25,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.java import string_hash
 from triomq.protocol.message import MessageExt
 from triomq.store.config import StoreSettings
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore, PutResult
 
 START_MS = 1_700_000_000_000
@@ -68,7 +68,7 @@ class Lab:
             }
         )
         self.configuration = Configuration(broker=BrokerSettings(**broker), store=settings)
-        self.store = MessageStore(settings, now_ms=now_ms, offload=inline)
+        self.store = DefaultMessageStore(settings, now_ms=now_ms, offload=inline)
         self.writer = MessageWriter(self.configuration, self.store, self._wake)
         self.topics_file = MemoryFile()
         self.topics = TopicTable(self.topics_file, now_ms=now_ms)
@@ -87,8 +87,8 @@ class Lab:
         self.configuration.broker = replace(self.configuration.broker, **values)
 
     def deliver_one_by_one(self) -> None:
-        """Let each delayed message that is due go through `MessageStore.append`, as in a pure build, as if this process
-        had written none of them."""
+        """Let each delayed message that is due go through `DefaultMessageStore.append`, as in a pure build, as if this
+        process had written none of them."""
         self.store.delivering.written_from = 1 << 62
 
     async def put(self, topic: str, body: bytes = b"hello", queue_id: int = 0, **properties: str) -> PutResult:

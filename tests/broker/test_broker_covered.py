@@ -20,7 +20,7 @@ from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.stored_file import StoredFile
 from triomq.remoting.errors import RemotingError
 from triomq.store.errors import StoreFailed
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 class Cover:
@@ -67,7 +67,7 @@ async def test_what_cannot_be_covered_is_not_written(kind: Any) -> None:
     assert await table.persist(), "it is still to be written"
 
 
-def put(store: MessageStore) -> None:
+def put(store: DefaultMessageStore) -> None:
     assert store.append(message()).is_ok
 
 
@@ -120,14 +120,14 @@ async def test_a_buffer_that_a_full_disk_holds_back_is_not_covered(tmp_path: Pat
 async def test_a_broker_writes_no_offsets_of_groups_and_delays_that_its_store_does_not_cover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def not_covered(_: MessageStore) -> bool:
+    async def not_covered(_: DefaultMessageStore) -> bool:
         return False
 
     names = ["consumerOffset.json", "delayOffset.json"]
     for number, is_covered in enumerate([False, True]):
         with monkeypatch.context() as patch:
             if not is_covered:
-                patch.setattr(MessageStore, "cover", not_covered)
+                patch.setattr(DefaultMessageStore, "cover", not_covered)
             async with whole_broker(tmp_path / str(number)) as broker:
                 serving = broker.controller.serving
                 assert serving is not None

@@ -28,7 +28,7 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.scheduling.policy import INTERACTIVE_READS
 from triomq.remoting.server import RemotingServer
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 TLS = {"tls.server.mode": "permissive", "tls.test.mode.enable": "true"}
 OFFSET = 7
@@ -194,7 +194,7 @@ async def raises_at_its_end(*_: object) -> None:
         raise RuntimeError("boom")
 
 
-async def raises_when_closed(store: MessageStore, close: Any = MessageStore.close) -> None:
+async def raises_when_closed(store: DefaultMessageStore, close: Any = DefaultMessageStore.close) -> None:
     await close(store)
     raise RuntimeError("boom")
 
@@ -207,14 +207,14 @@ def raises_when_ports_close(controller: BrokerController, close: Any = BrokerCon
 FAILING = [
     ("the held pulls", BrokerController, "_end_pulls", raises_later),
     ("the clients", RemotingServer, "drain", raises_later),
-    ("the last messages", MessageStore, "commit", raises),
+    ("the last messages", DefaultMessageStore, "commit", raises),
     ("the slaves", LogServer, "drain", raises_later),
     ("the registration", Registration, "stop", raises_later),
     ("the background tasks", ClientNotifier, "run", raises_at_its_end),
     ("the consumer offsets", OffsetTable, "persist", raises),
     ("the filters", FilterTable, "persist", raises),
     ("the ports", BrokerController, "_close_ha_port", raises_when_ports_close),
-    ("the store", MessageStore, "close", raises_when_closed),
+    ("the store", DefaultMessageStore, "close", raises_when_closed),
 ]
 
 

@@ -12,7 +12,7 @@ from broker_whole import WholeBroker, whole_broker
 
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep.administration import Upkeep
 
 PULL_OFFSET_MOVED = 21
@@ -165,7 +165,7 @@ async def test_a_group_begins_anew_wherever_a_deletion_is_interrupted(
         places: dict[str, tuple[Any, str]] = {
             "before the record": (Upkeep, "delete_topic"),
             "before the table": (TopicTable, "delete"),
-            "before the log": (MessageStore, "cover"),
+            "before the log": (DefaultMessageStore, "cover"),
             "before the offsets": (OffsetTable, "save"),
         }
         if step in places:

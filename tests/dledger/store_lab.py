@@ -17,7 +17,7 @@ from triomq.store.disk.layout import Layout
 from triomq.store.disk.log_directories import log_directories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutResult
 
 INDEX_FILE_BYTES = 32 * 64
@@ -50,7 +50,7 @@ class MemberStore:
             return self.log
 
         data = data_settings(settings, directory, Files())
-        self.store = MessageStore(data, now_ms=clock, files=files, offload=inline, make_log=make_log)
+        self.store = DefaultMessageStore(data, now_ms=clock, files=files, offload=inline, make_log=make_log)
 
     def _propose(self, ticket: object, write: Callable[[int], None]) -> int:
         if not self.leads:

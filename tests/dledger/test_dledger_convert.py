@@ -23,7 +23,7 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreError, StoreLocked, StoreRefused
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep.progress import Silence, State
 
 FOREVER = 1 << 62
@@ -41,7 +41,9 @@ class Member:
             made.propose = self._propose
             return made
 
-        self.store = MessageStore(small_settings(root), now_ms=WallClock(step_ms=1), offload=inline, make_log=make_log)
+        self.store = DefaultMessageStore(
+            small_settings(root), now_ms=WallClock(step_ms=1), offload=inline, make_log=make_log
+        )
 
     def _propose(self, ticket: object, write: Callable[[int], None]) -> int:
         write(2)
@@ -62,8 +64,8 @@ class Member:
         await self.store.close()
 
 
-async def plain_store(root: Path, **changes: Any) -> MessageStore:
-    store = MessageStore(small_settings(root, **changes), now_ms=WallClock(step_ms=1), offload=inline)
+async def plain_store(root: Path, **changes: Any) -> DefaultMessageStore:
+    store = DefaultMessageStore(small_settings(root, **changes), now_ms=WallClock(step_ms=1), offload=inline)
     await store.load()
     return store
 
@@ -82,7 +84,7 @@ async def filled(root: Path) -> None:
     (root / "config" / "copied.json").write_text("{}")
 
 
-def messages(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[dict[str, Any]]:
+def messages(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0) -> list[dict[str, Any]]:
     """Return everything of each message but where it lies."""
     found: list[dict[str, Any]] = []
     at = store.reading.min_offset(topic, queue_id)
@@ -531,7 +533,7 @@ async def test_a_damaged_record_of_a_plain_log_is_left_out_and_said(tmp_path: Pa
 async def test_a_message_that_is_too_long_for_a_ledger_ends_the_conversion(tmp_path: Path) -> None:
     size = 8 << 20
     settings = small_settings(tmp_path / "plain", mapped_file_size_commit_log_bytes=size, max_message_size_bytes=size)
-    store = MessageStore(settings, now_ms=WallClock(step_ms=1), offload=inline)
+    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1), offload=inline)
     await store.load()
     store.append(message(body=b"x" * 4_300_000))
     store.commit()

@@ -35,7 +35,7 @@ from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreRefused
 from triomq.store.log.scanned_record import scanned
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 SETS = ("clean", "killed", "divergent", "healed", "stale", "expired", "old_log")
 MEMBERS = ("n0", "n1", "n2")
@@ -707,7 +707,7 @@ async def test_the_record_that_opens_a_term_is_a_record_that_no_reader_sees(tmp_
     assert is_whole_record(entry)
     fields = record.read_fields(entry.body, 0, len(entry.body))
     assert (fields.physical_offset, fields.store_timestamp) == (48, 1_700_000_000_000)
-    store = MessageStore(StoreSettings(store_path_root_dir=str(tmp_path / "store")), now_ms=lambda: 0)
+    store = DefaultMessageStore(StoreSettings(store_path_root_dir=str(tmp_path / "store")), now_ms=lambda: 0)
     await store.load()
     dispatched = store._dispatch.entry_of(scanned(fields, fields.physical_offset))
     store._dispatch.apply(dispatched)

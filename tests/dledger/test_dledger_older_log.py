@@ -23,7 +23,7 @@ from triomq.dledger.rules.log import LogRefused
 from triomq.protocol import record
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreRefused
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep.progress import Silence
 
 OLD_MESSAGES = 40
@@ -44,7 +44,7 @@ def old_body(number: int) -> bytes:
 OLD_BODIES = [old_body(number) for number in range(OLD_MESSAGES)]
 
 
-async def plain_store(root: Path, *, count: int = OLD_MESSAGES, files: Files | None = None) -> MessageStore:
+async def plain_store(root: Path, *, count: int = OLD_MESSAGES, files: Files | None = None) -> DefaultMessageStore:
     """A plain broker's store with messages in one queue, still open."""
     store = await open_store(root, clock=WallClock(step_ms=1), files=files)
     for number in range(count):
@@ -525,7 +525,7 @@ async def test_an_older_log_whose_end_is_damaged_is_not_cut(tmp_path: Path) -> N
 
 
 async def test_a_store_without_messages_grows_too(tmp_path: Path) -> None:
-    store = MessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
     await store.load()
     await store.close()
     member = await open_member(tmp_path)

@@ -42,7 +42,7 @@ from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreError
 from triomq.store.log import checkpoint, commit_log, damage_repair, log_scan
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues import consume_queue, consume_queue_ext, index, index_file
 from triomq.store.results import MessageToStore
 from triomq.store.upkeep import queue_recovery, recovery
@@ -205,7 +205,7 @@ class StoreFiles:
             (self._root / "abort").touch()
         trio.run(self._open_twice)
 
-    def _store(self) -> MessageStore:
+    def _store(self) -> DefaultMessageStore:
         settings = StoreSettings(
             store_path_root_dir=str(self._root),
             mapped_file_size_commit_log_bytes=1024,
@@ -214,7 +214,7 @@ class StoreFiles:
             max_index_num=20,
             max_message_size_bytes=800,
         )
-        return MessageStore(settings, now_ms=lambda: NOW_MS, offload=_inline)
+        return DefaultMessageStore(settings, now_ms=lambda: NOW_MS, offload=_inline)
 
     async def _fill(self) -> None:
         store = self._store()
@@ -243,7 +243,7 @@ class StoreFiles:
             await store.close()
 
 
-def _put(store: MessageStore, topic: str, key: str) -> None:
+def _put(store: DefaultMessageStore, topic: str, key: str) -> None:
     properties = f"KEYS\x01{key}".encode()
     store.append(
         MessageToStore(

@@ -20,17 +20,17 @@ from triomq.broker.replication.slave_link import Write
 from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 FILLER_SIZE = 0x7FFFFFFF
 ADDRESS = "10.0.0.1:10912"
 
 
-def configuration(store: MessageStore) -> Configuration:
+def configuration(store: DefaultMessageStore) -> Configuration:
     return Configuration(store=store.settings)
 
 
-def fill(store: MessageStore, count: int, *, topic: str = "T", body: bytes = b"x" * 200) -> None:
+def fill(store: DefaultMessageStore, count: int, *, topic: str = "T", body: bytes = b"x" * 200) -> None:
     """Put `count` messages; each is a commit of its own."""
     for number in range(count):
         result = store.append(message(topic, number % 4, body, uniq_key=f"{topic}{store.reading.max_physical_offset}"))
@@ -38,7 +38,7 @@ def fill(store: MessageStore, count: int, *, topic: str = "T", body: bytes = b"x
         store.commit()
 
 
-def log_bytes(store: MessageStore, begin: int | None = None) -> bytes:
+def log_bytes(store: DefaultMessageStore, begin: int | None = None) -> bytes:
     """Return the log from `begin` (default: its first byte) to its end."""
     at = max(0, store.reading.min_physical_offset) if begin is None else begin
     parts = []
@@ -48,14 +48,14 @@ def log_bytes(store: MessageStore, begin: int | None = None) -> bytes:
     return b"".join(parts)
 
 
-def assert_prefix(slave: MessageStore, master: MessageStore) -> None:
+def assert_prefix(slave: DefaultMessageStore, master: DefaultMessageStore) -> None:
     """Check that the slave's log equals its master's, byte for byte, as far as it goes."""
     begin = max(0, slave.reading.min_physical_offset)
     mine = log_bytes(slave)
     assert mine == log_bytes(master, begin)[: len(mine)]
 
 
-def queue_contents(store: MessageStore, begin: int = 0) -> dict[tuple[str, int, int], tuple[int, int, int]]:
+def queue_contents(store: DefaultMessageStore, begin: int = 0) -> dict[tuple[str, int, int], tuple[int, int, int]]:
     """Return (topic, queue id, queue offset) -> entry, for messages at or after `begin`."""
     found = {}
     for topic, ids in store.reading.queues().items():
@@ -69,7 +69,7 @@ def queue_contents(store: MessageStore, begin: int = 0) -> dict[tuple[str, int, 
     return found
 
 
-def assert_same_queues(slave: MessageStore, master: MessageStore) -> None:
+def assert_same_queues(slave: DefaultMessageStore, master: DefaultMessageStore) -> None:
     """Check that the slave's queues equal its master's, as far back as its log goes."""
     assert queue_contents(slave) == queue_contents(master, max(0, slave.reading.min_physical_offset))
     assert queue_contents(slave)
@@ -124,7 +124,11 @@ class Pair:
     """One master and one slave; `lines` are the connections so far, `on_line` may prepare each."""
 
     def __init__(
-        self, nursery: trio.Nursery, master: MessageStore, slave: MessageStore, copied: TableFile | None = None
+        self,
+        nursery: trio.Nursery,
+        master: DefaultMessageStore,
+        slave: DefaultMessageStore,
+        copied: TableFile | None = None,
     ) -> None:
         self.nursery = nursery
         self.master = master
@@ -217,6 +221,6 @@ async def open_pair(
     return Pair(nursery, master_store, slave_store)
 
 
-async def open_slave(directory: Path, *, files: Files | None = None, **changes: Any) -> MessageStore:
+async def open_slave(directory: Path, *, files: Files | None = None, **changes: Any) -> DefaultMessageStore:
     changes.setdefault("flush_disk_type", FlushDiskType.ASYNC_FLUSH)
     return await open_store(directory, files=files, clock=WallClock(), broker_role=BrokerRole.SLAVE, **changes)

@@ -24,7 +24,7 @@ from triomq.protocol.networks import is_listed
 from triomq.protocol.settings import SettingError
 from triomq.remoting.errors import RemotingTimeout
 from triomq.store.config import BrokerRole
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 MASTER, SLAVE, STRANGER = "10.0.0.1", "10.0.0.2", "10.6.6.6"
 
@@ -52,7 +52,9 @@ class NameServers:
 class Bench:
     """A SYNC_MASTER called broker-a with its HA port, on memory streams."""
 
-    def __init__(self, nursery: trio.Nursery, store: MessageStore, nameservers: NameServers, **broker: Any) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, store: DefaultMessageStore, nameservers: NameServers, **broker: Any
+    ) -> None:
         base = configuration(store)
         values = {"broker_name": "broker-a", "broker_ip1": MASTER, "namesrv_addr": "ns1:9876;ns2:9876", **broker}
         self.configuration: Configuration = dataclasses.replace(base, broker=dataclasses.replace(base.broker, **values))

@@ -25,7 +25,7 @@ from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.headers.topic import GetTopicStatsInfoRequestHeader
 from triomq.protocol.message_queue import MessageQueue
 from triomq.store.config import BrokerRole
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 FILE_BYTES = 4096
 QUEUES = 3
@@ -35,7 +35,7 @@ class Pair:
     """A master's store, and that of a slave whose log begins at the master's second file. Early has messages in front
     of it only, T everywhere, Unused has none."""
 
-    def __init__(self, master: MessageStore, slave: MessageStore) -> None:
+    def __init__(self, master: DefaultMessageStore, slave: DefaultMessageStore) -> None:
         self.master = master
         self.slave = slave
         self.topics = TopicTable(now_ms=lambda: 5)

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from triomq.broker.replication.log_follower import Following
 from triomq.broker.replication.log_server import LogServer
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 FILE_BYTES = 65536
 
@@ -30,7 +30,7 @@ def unit_groups() -> dict[int, list[dict[str, Any]]]:
     return groups
 
 
-async def store_with(directory: Path, *units: dict[str, Any]) -> MessageStore:
+async def store_with(directory: Path, *units: dict[str, Any]) -> DefaultMessageStore:
     """Create a store whose log holds the bytes of these transfers."""
     store = await open_slave(directory, mapped_file_size_commit_log_bytes=FILE_BYTES)
     for unit in units:

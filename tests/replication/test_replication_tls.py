@@ -30,7 +30,7 @@ from triomq.remoting.handshake import HANDSHAKE_SECONDS
 from triomq.remoting.link_tls import LinkTlsMode
 from triomq.remoting.tls import TlsSettings
 from triomq.store.config import BrokerRole
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 Logs = list[Any]
 
@@ -80,7 +80,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 class Master:
     """A master with its HA port on loopback."""
 
-    def __init__(self, store: MessageStore, tls: HaTls, port: int) -> None:
+    def __init__(self, store: DefaultMessageStore, tls: HaTls, port: int) -> None:
         self.store = store
         self.tls = tls
         self.address = f"127.0.0.1:{port}"
@@ -109,7 +109,7 @@ async def until(condition: Callable[[], bool], what: Callable[[], str] = str, se
 
 
 @asynccontextmanager
-async def following(directory: Path, address: str, values: dict[str, str]) -> AsyncIterator[MessageStore]:
+async def following(directory: Path, address: str, values: dict[str, str]) -> AsyncIterator[DefaultMessageStore]:
     store = await open_slave(directory)
     follower = LogFollower(configuration(store), store, HaTls(*both(**values), is_slave=True).connect)
     follower.master_known(address)
@@ -120,7 +120,7 @@ async def following(directory: Path, address: str, values: dict[str, str]) -> As
     await store.close()
 
 
-async def assert_follows(master: Master, slave: MessageStore) -> None:
+async def assert_follows(master: Master, slave: DefaultMessageStore) -> None:
     """Check that the slave gets what the master has, and what it stores later: a commit sends that directly."""
 
     def is_equal() -> bool:
@@ -337,7 +337,7 @@ async def test_a_refused_peer_costs_no_slave_anything(tmp_path: Path, certificat
 class Bench:
     """A LogServer with TLS on memory streams, where a clock jumps."""
 
-    def __init__(self, nursery: trio.Nursery, settings: Configuration, store: MessageStore, tls: HaTls) -> None:
+    def __init__(self, nursery: trio.Nursery, settings: Configuration, store: DefaultMessageStore, tls: HaTls) -> None:
         self.nursery = nursery
         self.server = LogServer(settings, store, None, tls.accept)
 

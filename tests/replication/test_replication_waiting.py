@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from triomq.broker.message_writer import AwaitedPut, MessageWriter
 from triomq.broker.replication.log_server import LogServer
 from triomq.store.config import BrokerRole, FlushDiskType
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutStatus
 from triomq.store.watermark import Watermark
 
@@ -36,7 +36,7 @@ class FakeReplicas:
 class Bench:
     """A writer on a store whose commits and flushes the test performs."""
 
-    def __init__(self, store: MessageStore, replicas: FakeReplicas | LogServer, nursery: trio.Nursery) -> None:
+    def __init__(self, store: DefaultMessageStore, replicas: FakeReplicas | LogServer, nursery: trio.Nursery) -> None:
         self.store = store
         self.replicas = replicas
         self.writer = MessageWriter(configuration(store), store, lambda: None, replicas)
@@ -51,7 +51,7 @@ class Bench:
 
 @pytest.fixture
 async def opened(tmp_path: Path) -> AsyncIterator[Any]:
-    async def open_one(**changes: Any) -> MessageStore:
+    async def open_one(**changes: Any) -> DefaultMessageStore:
         changes.setdefault("broker_role", BrokerRole.SYNC_MASTER)
         changes.setdefault("flush_disk_type", FlushDiskType.ASYNC_FLUSH)
         return await open_store(tmp_path / str(next(numbers)), **changes)

@@ -15,7 +15,7 @@ from triomq.protocol.address import HostPort
 from triomq.spark.jobs.coverage import ArchiveMark, archived_until, checksum, is_of
 from triomq.spark.store_files import Segment, good_end, segments, used_segments
 from triomq.store.config import StoreSettings
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore
 
 HOST = HostPort("10.0.0.1", 10911).packed
@@ -34,7 +34,7 @@ def settings(root: Path) -> StoreSettings:
 
 async def write_store(root: Path, count: int = 100, first: int = 0) -> None:
     """Write a closed store of several segments. A later call continues it."""
-    store = MessageStore(settings(root), now_ms=lambda: NOW_MS)
+    store = DefaultMessageStore(settings(root), now_ms=lambda: NOW_MS)
     await store.load()
     for number in range(first, first + count):
         body = b"%05d" % number * 20

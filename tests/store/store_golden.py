@@ -9,7 +9,7 @@ from store_support import WallClock, inline
 from triomq.protocol import java_properties
 from triomq.protocol.settings import bind
 from triomq.store.config import StoreSettings
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 SETS = ["1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention"]
 DAMAGED = [
@@ -57,7 +57,7 @@ def settings_of(root: Path) -> StoreSettings:
     return settings
 
 
-async def open_golden(root: Path) -> MessageStore:
-    store = MessageStore(settings_of(root), now_ms=WallClock(1_795_240_000_000), offload=inline)
+async def open_golden(root: Path) -> DefaultMessageStore:
+    store = DefaultMessageStore(settings_of(root), now_ms=WallClock(1_795_240_000_000), offload=inline)
     await store.load()
     return store

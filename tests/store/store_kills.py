@@ -30,7 +30,7 @@ from store_support import message, open_store
 
 from triomq.protocol import record
 from triomq.store.config import FlushDiskType
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 QUEUES = 4
 # (log file size, largest body): small records, records of about a page, records that almost fill a file.
@@ -62,7 +62,7 @@ class Writer:
     acknowledged.
     """
 
-    def __init__(self, store: MessageStore, first_number: int, largest: int, out_fd: int) -> None:
+    def __init__(self, store: DefaultMessageStore, first_number: int, largest: int, out_fd: int) -> None:
         self.store = store
         self.number = first_number
         self.largest = largest
@@ -138,7 +138,7 @@ def run_and_kill(
     return {int(word) for word in whole.split()}
 
 
-def check(store: MessageStore, acknowledged: set[int], largest: int) -> set[int]:
+def check(store: DefaultMessageStore, acknowledged: set[int], largest: int) -> set[int]:
     """Return the numbers of all messages in the store. Raises AssertionError."""
     found: set[int] = set()
     for queue_id in range(QUEUES):

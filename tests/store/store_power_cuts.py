@@ -28,7 +28,7 @@ from store_support import WallClock, abandon, message, open_store, small_setting
 
 from triomq.protocol import record
 from triomq.protocol.record import BatchUnit
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 IMAGES_A_JOURNAL = 50
 SURVIVAL = (0.0, 0.2, 0.5, 0.8, 0.95, 1.0)
@@ -81,7 +81,7 @@ class Journal:
         else:
             abandon(store)
 
-    def append(self, store: MessageStore) -> list[str]:
+    def append(self, store: DefaultMessageStore) -> list[str]:
         choose = self.choose
         topic, queue_id = choose.choice("AB"), choose.randrange(2)
         count = choose.randint(2, 4) if choose.random() < 0.1 else 1
@@ -100,7 +100,7 @@ class Journal:
         return {key for point, key in self.acknowledged if point <= at}
 
 
-def check(store: MessageStore, put: dict[str, Put], must_have: set[str]) -> set[str]:
+def check(store: DefaultMessageStore, put: dict[str, Put], must_have: set[str]) -> set[str]:
     found: set[str] = set()
     for topic, queue_ids in store.reading.queues().items():
         for queue_id in queue_ids:

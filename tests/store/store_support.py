@@ -12,7 +12,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.java import string_hash
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore
 
 BORN = HostPort("10.0.0.9", 40000).packed
@@ -51,21 +51,21 @@ async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
 
 async def open_store(
     root: Path | str, *, files: Files | None = None, clock: WallClock | None = None, **changes: Any
-) -> MessageStore:
-    store = MessageStore(
+) -> DefaultMessageStore:
+    store = DefaultMessageStore(
         small_settings(root, **changes), now_ms=clock or WallClock(step_ms=1), files=files, offload=inline
     )
     await store.load()
     return store
 
 
-async def sync_log(store: MessageStore) -> None:
+async def sync_log(store: DefaultMessageStore) -> None:
     """Sync the log and note that in the checkpoint: damage in front of this is damage, not what a power failure left.
     Queues and index are not synced, so the next start still reads this part of the log."""
     await store._flush.begin(in_kernel=False)
 
 
-def abandon(store: MessageStore) -> None:
+def abandon(store: DefaultMessageStore) -> None:
     """Leave the store as a killed process does: nothing is flushed, descriptors and the lock are released."""
     store.contents.open_files.close_all()
     store.unlock()

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from test_store_retention import HOUR_MS, NOON_MS, DiskFiles, check_consistent, filled, log_files
 
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutStatus
 from triomq.store.upkeep.archive_mark import read_mark, write_mark
 
@@ -28,7 +28,7 @@ def warnings(logs: list[Any]) -> list[Any]:
     return [entry for entry in logs if entry["event"] == "log files kept: the archive is behind"]
 
 
-async def expired(root: Path, **changes: object) -> MessageStore:
+async def expired(root: Path, **changes: object) -> DefaultMessageStore:
     """A store whose files have all expired, except that the archive lacks them."""
     clock = WallClock(NOON_MS)
     store = await filled(root, clock, DiskFiles(), archive_before_delete=True, **changes)

@@ -14,12 +14,12 @@ import trio
 import trio.testing
 from store_support import message, open_store
 
-from triomq.store import cold_reads
-from triomq.store.cold_reads import AHEAD_BLOCKS, BLOCK_BYTES, TRUSTED_SECONDS, ColdReads
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues.consume_queue import ENTRY
+from triomq.store.reading import cold_reads
+from triomq.store.reading.cold_reads import AHEAD_BLOCKS, BLOCK_BYTES, TRUSTED_SECONDS, ColdReads
 from triomq.store.results import GetStatus, Missing
 
 QUEUE_FILE_BYTES = 20 * 20_000
@@ -69,7 +69,7 @@ BODY = bytes(BLOCK_BYTES // 2 - 200)
 
 
 @asynccontextmanager
-async def reopened(root: Path, files: ColdFiles, count: int, *, queues: int = 1) -> AsyncIterator[MessageStore]:
+async def reopened(root: Path, files: ColdFiles, count: int, *, queues: int = 1) -> AsyncIterator[DefaultMessageStore]:
     """A store whose `count` messages were written by an earlier process, running."""
     store = await open_store(root, **SIZES)
     for number in range(count):
@@ -87,7 +87,7 @@ async def reopened(root: Path, files: ColdFiles, count: int, *, queues: int = 1)
     await store.close()
 
 
-async def fetched(store: MessageStore, missing: Missing | None) -> OSError | None:
+async def fetched(store: DefaultMessageStore, missing: Missing | None) -> OSError | None:
     assert missing is not None
     results: list[OSError | None] = []
     store.reading.cold.fetch(missing, results.append)
@@ -96,7 +96,7 @@ async def fetched(store: MessageStore, missing: Missing | None) -> OSError | Non
     return error
 
 
-def missing_at(store: MessageStore, queue_offset: int, count: int = 1, queue_id: int = 0) -> Missing | None:
+def missing_at(store: DefaultMessageStore, queue_offset: int, count: int = 1, queue_id: int = 0) -> Missing | None:
     return store.reading.get_messages("T", queue_id, queue_offset, count, may_wait=True).missing
 
 

@@ -14,7 +14,7 @@ from store_faults import RecordingFiles, crash, replay_onto
 from store_support import WallClock, abandon, message, open_store, unique_key
 
 from triomq.protocol import record
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 class Ledger:
@@ -28,7 +28,7 @@ class Ledger:
         return {key for point, key in self.acknowledged if point <= at}
 
 
-async def workload(store: MessageStore, files: RecordingFiles, ledger: Ledger, choose: random.Random) -> None:
+async def workload(store: DefaultMessageStore, files: RecordingFiles, ledger: Ledger, choose: random.Random) -> None:
     unflushed: list[str] = []
     for _ in range(choose.randint(20, 60)):
         for _ in range(choose.randint(1, 6)):
@@ -53,7 +53,7 @@ async def workload(store: MessageStore, files: RecordingFiles, ledger: Ledger, c
             unflushed.clear()
 
 
-def check(store: MessageStore, ledger: Ledger, must_have: set[str]) -> int:
+def check(store: DefaultMessageStore, ledger: Ledger, must_have: set[str]) -> int:
     found: set[str] = set()
     for topic, queue_ids in store.reading.queues().items():
         for queue_id in queue_ids:

@@ -25,7 +25,7 @@ from triomq.protocol.errors import RecordError
 from triomq.protocol.speedups import load
 from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutResult, PutStatus
 
 TOPICS_JSON = '{"dataVersion":{"counter":1,"timestamp":1},"topicConfigTable":{"A":{},"B":{}}}'
@@ -45,7 +45,7 @@ class Written:
         self.count = 0
         self.last = b""
 
-    def put(self, store: MessageStore, choose: random.Random) -> PutResult:
+    def put(self, store: DefaultMessageStore, choose: random.Random) -> PutResult:
         where = (choose.choice("AB"), choose.randrange(2))
         body = f"{where} {self.count};".encode() + choose.randbytes(choose.choice([0, 20, 300]))
         result = store.append(message(*where, body, uniq_key=f"u{self.count}", keys=f"k{self.count} all"))
@@ -57,7 +57,7 @@ class Written:
         return result
 
 
-def served(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
+def served(store: DefaultMessageStore) -> dict[tuple[str, int], list[bytes]]:
     """Return every body that a consumer gets; one that falsely claims to be compressed makes the consumer fail."""
     found: dict[tuple[str, int], list[bytes]] = {}
     for topic in "AB":
@@ -80,7 +80,7 @@ def body_of(data: bytes) -> bytes | None:
         return None
 
 
-def check_only_own(store: MessageStore, written: Written) -> int:
+def check_only_own(store: DefaultMessageStore, written: Written) -> int:
     """Check that every way of reading returns only bodies that were put there; return the number that consumers get."""
     found = served(store)
     for where, bodies in found.items():
@@ -291,7 +291,7 @@ class Acknowledgements:
         self.flushed: set[bytes] = set()
         self.errors: list[Exception] = []
 
-    def listen(self, store: MessageStore, result: PutResult, body: bytes) -> None:
+    def listen(self, store: DefaultMessageStore, result: PutResult, body: bytes) -> None:
         store.committed.call_beyond(result.last_offset, lambda error: self.told(self.committed, body, error))
         store.flushed.call_beyond(result.last_offset, lambda error: self.told(self.flushed, body, error))
 

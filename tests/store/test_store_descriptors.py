@@ -24,25 +24,25 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.kernel_sync import KernelSync
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreBroken, StoreFull, SyncNotBegun
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutStatus
 
 HANG_SECONDS = 120
 """A busy disk takes a minute for a sync at times."""
 
 
-def put(store: MessageStore, body: bytes = b"hello", topic: str = "T") -> Any:
+def put(store: DefaultMessageStore, body: bytes = b"hello", topic: str = "T") -> Any:
     result = store.append(message(topic, body=body))
     store.commit()
     return result
 
 
-def bodies(store: MessageStore, topic: str = "T") -> list[bytes]:
+def bodies(store: DefaultMessageStore, topic: str = "T") -> list[bytes]:
     found = store.reading.get_messages(topic, 0, 0, 32)
     return [record.decode_record(data).body for data in found.records]
 
 
-async def reopened(store: MessageStore, root: Path) -> MessageStore:
+async def reopened(store: DefaultMessageStore, root: Path) -> DefaultMessageStore:
     """The store after a crash."""
     abandon(store)
     return await open_store(root)
@@ -72,7 +72,7 @@ async def test_a_sync_of_the_log_that_finds_no_descriptor_is_repeated(tmp_path: 
 async def test_sync_flush_goes_on_when_there_are_descriptors_again(tmp_path: Path) -> None:
     """With the kernel's sync, as a broker runs."""
     settings = small_settings(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store = MessageStore(settings, now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1))
     await store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -341,7 +341,7 @@ async def test_without_room_in_the_kernel_a_thread_syncs(
     kernel_sync: KernelSync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small_settings(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store = MessageStore(settings, now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1))
     await store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -15,7 +15,7 @@ from triomq.protocol import record
 from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreFailed
 from triomq.store.log.checkpoint import Checkpoint
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutResult, PutStatus
 
 
@@ -88,11 +88,11 @@ ERRORS = pytest.mark.parametrize("error", [RuntimeError("boom"), MemoryError(), 
 KEPT = [b"kept %d" % number for number in range(5)]
 
 
-def put(store: MessageStore, body: bytes, topic: str = "T") -> PutResult:
+def put(store: DefaultMessageStore, body: bytes, topic: str = "T") -> PutResult:
     return store.append(message(topic, body=body, uniq_key=f"u {body!r}"))
 
 
-async def store_with_kept(tmp_path: Path, files: Files | None = None, **changes: Any) -> MessageStore:
+async def store_with_kept(tmp_path: Path, files: Files | None = None, **changes: Any) -> DefaultMessageStore:
     """A store whose KEPT messages are acknowledged."""
     store = await open_store(tmp_path, files=files, **changes)
     for body in KEPT:
@@ -104,7 +104,7 @@ async def store_with_kept(tmp_path: Path, files: Files | None = None, **changes:
     return store
 
 
-def commit_fails(store: MessageStore, error: BaseException) -> None:
+def commit_fails(store: DefaultMessageStore, error: BaseException) -> None:
     """Check that the commit raises with the reason in one line, and so does every later one."""
     expected = StoreFailed if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
@@ -115,7 +115,7 @@ def commit_fails(store: MessageStore, error: BaseException) -> None:
         store.commit()
 
 
-async def check_nothing_is_lost(tmp_path: Path, store: MessageStore, **changes: Any) -> None:
+async def check_nothing_is_lost(tmp_path: Path, store: DefaultMessageStore, **changes: Any) -> None:
     """Check that the store accepts nothing more, ends its own tasks, leaves the files of a crash, and recovers
     completely.
     """
@@ -179,7 +179,7 @@ async def test_a_plug_in_that_raises_in_the_dispatch(tmp_path: Path, error: Base
             raise error
         return None
 
-    store = MessageStore(
+    store = DefaultMessageStore(
         small_settings(tmp_path, enable_consume_queue_ext=True), now_ms=WallClock(step_ms=1), offload=inline
     )
     store.compute_bit_maps(bit_map_of)
@@ -196,18 +196,18 @@ async def test_a_plug_in_that_raises_in_the_dispatch(tmp_path: Path, error: Base
     await check_nothing_is_lost(tmp_path, store, enable_consume_queue_ext=True)
 
 
-def of_committed(store: MessageStore, result: PutResult, waits: Waits) -> None:
+def of_committed(store: DefaultMessageStore, result: PutResult, waits: Waits) -> None:
     store.committed.call_beyond(result.last_offset, waits)
 
 
-def of_queue(store: MessageStore, result: PutResult, waits: Waits) -> None:
+def of_queue(store: DefaultMessageStore, result: PutResult, waits: Waits) -> None:
     store.reading.queue_end("T", 0).call_beyond(result.queue_offset, waits)
 
 
 @ERRORS
 @pytest.mark.parametrize("wait", [of_committed, of_queue])
 async def test_a_callback_that_raises_in_a_commit(
-    tmp_path: Path, error: BaseException, wait: Callable[[MessageStore, PutResult, Waits], None]
+    tmp_path: Path, error: BaseException, wait: Callable[[DefaultMessageStore, PutResult, Waits], None]
 ) -> None:
     store = await store_with_kept(tmp_path)
     results = [put(store, b"doubtful %d" % number) for number in range(3)]
@@ -324,7 +324,7 @@ async def test_a_callback_that_raises_in_a_flush(
     await check_nothing_is_lost(tmp_path, store)
 
 
-async def run_until_it_fails(store: MessageStore, error: BaseException) -> None:
+async def run_until_it_fails(store: DefaultMessageStore, error: BaseException) -> None:
     """Run the store until `run` raises the failure, whichever of its tasks caused it."""
     with pytest.raises(BaseExceptionGroup) as caught:
         with trio.fail_after(1000):

@@ -12,7 +12,7 @@ from store_support import abandon, message, open_store
 from triomq.protocol import record
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreBroken, StoreFull
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutStatus
 from triomq.store.watermark import Watermark
 
@@ -27,7 +27,7 @@ class Answers:
         self.errors.append(error)
 
 
-def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
+def bodies(store: DefaultMessageStore, queue_id: int = 0) -> list[bytes]:
     found = store.reading.get_messages("T", queue_id, store.reading.min_offset("T", queue_id), 32)
     return [record.decode_record(data).body for data in found.records]
 

@@ -12,7 +12,7 @@ from store_support import abandon, message, open_store
 from triomq.store.disk.files import Files, _does_syncfs_tell
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.log.checkpoint import Checkpoint
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 class NotedFiles(Files):
@@ -32,7 +32,7 @@ class NotedFiles(Files):
         self.file_system_syncs.append(held_fd)
 
 
-def put(store: MessageStore, count: int = 1) -> None:
+def put(store: DefaultMessageStore, count: int = 1) -> None:
     for _ in range(count):
         assert store.append(message()).is_ok
     store.commit()

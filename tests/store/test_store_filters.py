@@ -25,8 +25,8 @@ from triomq.protocol import sys_flag
 from triomq.protocol.errors import RecordError
 from triomq.protocol.java import string_hash
 from triomq.protocol.properties import encode, parse_bytes
-from triomq.store import collecting
 from triomq.store.queues.consume_queue import ENTRY, FILLER
+from triomq.store.reading import collecting
 from triomq.store.results import ExtUnit, GetResult, MessageFilter
 
 LONG = (1 << 31) - 2

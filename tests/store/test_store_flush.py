@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Files
 from triomq.store.log.checkpoint import Checkpoint
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 LONG_MS = 3_600_000
 
@@ -32,13 +32,13 @@ class Threads:
         return function(*arguments)
 
 
-async def opened(root: Path, threads: Threads, **changes: Any) -> MessageStore:
-    store = MessageStore(small_settings(root, **changes), now_ms=WallClock(step_ms=1), offload=threads)
+async def opened(root: Path, threads: Threads, **changes: Any) -> DefaultMessageStore:
+    store = DefaultMessageStore(small_settings(root, **changes), now_ms=WallClock(step_ms=1), offload=threads)
     await store.load()
     return store
 
 
-def append(store: MessageStore, body: bytes = b"hello") -> int:
+def append(store: DefaultMessageStore, body: bytes = b"hello") -> int:
     """Append and commit a message. Return the log offset after it."""
     store.append(message(body=body))
     store.commit()

@@ -10,7 +10,7 @@ import pytest
 from store_support import WallClock, message, small_settings
 
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 class Offload:
@@ -42,7 +42,7 @@ class Lab:
     def __init__(self, tmp_path: Path) -> None:
         self.offload = Offload()
         self.clock = WallClock(step_ms=1000)
-        self.store = MessageStore(small_settings(tmp_path), now_ms=self.clock, offload=self.offload)
+        self.store = DefaultMessageStore(small_settings(tmp_path), now_ms=self.clock, offload=self.offload)
         self.number = 0
 
     def put(self) -> None:
@@ -131,7 +131,7 @@ async def test_a_power_cut_after_an_overlapping_flush_loses_nothing_that_it_clai
     files = RecordingFiles()
     offload = Offload()
     root = tmp_path / "store"
-    store = MessageStore(small_settings(root), now_ms=WallClock(step_ms=5), files=files, offload=offload)
+    store = DefaultMessageStore(small_settings(root), now_ms=WallClock(step_ms=5), files=files, offload=offload)
     await store.load()
     claimed: list[tuple[int, int]] = []  # journal position, messages on disk
     ends: list[int] = []

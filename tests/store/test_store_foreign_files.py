@@ -20,7 +20,7 @@ from triomq.store.disk.ledgers import ledgers_in, members_in
 from triomq.store.disk.listing import is_queue_directory, is_topic_directory
 from triomq.store.errors import StoreRefused
 from triomq.store.log.salvage import Salvage
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep.offline import verify
 
 LINE = "files not of the store left alone"
@@ -89,7 +89,7 @@ FOREIGN = {
 EACH = [(place, make) for place, makes in FOREIGN.items() for make in makes]
 
 
-async def filled(root: Path) -> MessageStore:
+async def filled(root: Path) -> DefaultMessageStore:
     store = await open_store(root)
     for number in range(30):
         store.append(message(queue_id=number % 2, body=bytes(100), keys=f"k{number}"))

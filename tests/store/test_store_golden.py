@@ -17,7 +17,7 @@ from triomq.protocol import properties, record
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
 from triomq.store.delay import DelayLevels
 from triomq.store.log.scanned_record import scanned
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore
 
 FILLER_SIZE = 0x7FFFFFFF
@@ -98,7 +98,7 @@ async def test_recovering_twice_gives_the_same_bytes(name: str, tmp_path: Path) 
     assert pictures[0] == pictures[1]
 
 
-def compare_log(store: MessageStore, wanted: dict[str, Any], name: str) -> None:
+def compare_log(store: DefaultMessageStore, wanted: dict[str, Any], name: str) -> None:
     log = wanted["commitlog"]
     assert store.reading.min_physical_offset == log["min_offset"]
     if name in LONGER:
@@ -116,7 +116,7 @@ def compare_log(store: MessageStore, wanted: dict[str, Any], name: str) -> None:
     assert damaged == (name in NOT_SERVED)
 
 
-def entries_of(store: MessageStore, topic: str, queue_id: int) -> dict[int, tuple[int, int, int]]:
+def entries_of(store: DefaultMessageStore, topic: str, queue_id: int) -> dict[int, tuple[int, int, int]]:
     found: dict[int, tuple[int, int, int]] = {}
     offset = store.reading.min_offset(topic, queue_id)
     while offset < store.reading.max_offset(topic, queue_id):
@@ -129,7 +129,7 @@ def entries_of(store: MessageStore, topic: str, queue_id: int) -> dict[int, tupl
     return found
 
 
-def compare_queues(store: MessageStore, wanted: dict[str, Any], name: str) -> None:
+def compare_queues(store: DefaultMessageStore, wanted: dict[str, Any], name: str) -> None:
     topics = wanted["config"]["topics"]
     for topic, queues in wanted["queues"].items():
         for queue, row in queues.items():
@@ -139,7 +139,7 @@ def compare_queues(store: MessageStore, wanted: dict[str, Any], name: str) -> No
             compare_queue(store, topic, int(queue), row, name)
 
 
-def compare_queue(store: MessageStore, topic: str, queue_id: int, row: dict[str, Any], name: str) -> None:
+def compare_queue(store: DefaultMessageStore, topic: str, queue_id: int, row: dict[str, Any], name: str) -> None:
     mine = entries_of(store, topic, queue_id)
     theirs = {entry[0]: tuple(entry[1:]) for entry in row["entries"] if entry[2] != FILLER_SIZE}
     has_more = False
@@ -178,7 +178,7 @@ def compare_queue(store: MessageStore, topic: str, queue_id: int, row: dict[str,
         assert_first(store, topic, queue_id, timestamp)
 
 
-def assert_first(store: MessageStore, topic: str, queue_id: int, timestamp: int) -> None:
+def assert_first(store: DefaultMessageStore, topic: str, queue_id: int, timestamp: int) -> None:
     """Check that the first message stored then or later is found. The real broker found the nearest one in the file
     that it had chosen by the times of the files."""
     offsets = range(store.reading.min_offset(topic, queue_id), store.reading.max_offset(topic, queue_id))
@@ -186,7 +186,7 @@ def assert_first(store: MessageStore, topic: str, queue_id: int, timestamp: int)
     assert store.reading.queue_offset_by_time(topic, queue_id, timestamp) == next(not_older, offsets.stop)
 
 
-def pull_all(store: MessageStore, topic: str, queue_id: int, offset: int) -> dict[str, Any]:
+def pull_all(store: DefaultMessageStore, topic: str, queue_id: int, offset: int) -> dict[str, Any]:
     count, crc = 0, 0
     while True:
         found = store.reading.get_messages(topic, queue_id, offset, 32)
@@ -198,7 +198,7 @@ def pull_all(store: MessageStore, topic: str, queue_id: int, offset: int) -> dic
         offset = found.next_begin_offset
 
 
-def compare_index(store: MessageStore, wanted: dict[str, Any], name: str) -> None:
+def compare_index(store: DefaultMessageStore, wanted: dict[str, Any], name: str) -> None:
     for topic, keys in wanted["index"]["by_key"].items():
         for key, offsets in keys.items():
             mine = store.reading.query_by_key(topic, key, 64, 0, 1 << 62).physical_offsets
@@ -207,7 +207,7 @@ def compare_index(store: MessageStore, wanted: dict[str, Any], name: str) -> Non
             assert len(set(mine)) == len(mine), (topic, key)
 
 
-def queue_ends(store: MessageStore) -> dict[tuple[str, int], tuple[int, int]]:
+def queue_ends(store: DefaultMessageStore) -> dict[tuple[str, int], tuple[int, int]]:
     return {(q.topic, q.queue_id): (q.min_offset, q.end) for q in store.contents.queues if q.end}
 
 
@@ -265,7 +265,7 @@ async def test_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     mine.mkdir()
     (mine / "broker.conf").write_bytes((real / "broker.conf").read_bytes())
     clock = WallClock()
-    store = MessageStore(settings_of(mine), now_ms=clock, offload=inline)
+    store = DefaultMessageStore(settings_of(mine), now_ms=clock, offload=inline)
     bit_maps = {
         (topic, int(queue_id), unit["queueOffset"]): unit["bitmap"]
         for topic, queues in wanted["queues"].items()
@@ -305,7 +305,7 @@ async def test_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     assert [path.read_bytes() for path in ours] == [path.read_bytes() for path in theirs]
 
 
-def message_of(data: bytes, at: int, store: MessageStore) -> MessageToStore:
+def message_of(data: bytes, at: int, store: DefaultMessageStore) -> MessageToStore:
     """Return the message as a broker would pass it to the store for this record."""
     fields = record.read_fields(data, at, len(data))
     table = properties.parse_bytes(fields.properties)

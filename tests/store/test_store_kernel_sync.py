@@ -21,7 +21,7 @@ from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Files, UnsyncedFiles
 from triomq.store.disk.kernel_sync import _NUMBERS, KernelSync
 from triomq.store.errors import StoreBroken
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ class Counted(Files):
 
 
 @asynccontextmanager
-async def running(root: Path, files: Files | None = None) -> AsyncIterator[MessageStore]:
+async def running(root: Path, files: Files | None = None) -> AsyncIterator[DefaultMessageStore]:
     """A store as a broker creates it: with the default threads."""
     settings = small_settings(root, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store = MessageStore(settings, now_ms=WallClock(step_ms=1), files=files)
+    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1), files=files)
     await store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -11,7 +11,7 @@ from store_support import abandon, message, open_store, sync_log
 from triomq.protocol import record
 from triomq.store.disk.files import Files
 from triomq.store.log.log_scan import LogScan
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 
 class CountedMappings(Files):
@@ -23,7 +23,7 @@ class CountedMappings(Files):
         return super().map_read(fd, size_bytes)
 
 
-def scan_of(store: MessageStore, start: int = 0, *, check_crc: bool = True) -> LogScan:
+def scan_of(store: DefaultMessageStore, start: int = 0, *, check_crc: bool = True) -> LogScan:
     return LogScan(store.contents.log, start, check_crc=check_crc)
 
 
@@ -59,7 +59,7 @@ SIZE = 1500
 """Bytes of properties: more than two sectors of 512."""
 
 
-async def with_properties(root: Path, text: bytes) -> tuple[MessageStore, int]:
+async def with_properties(root: Path, text: bytes) -> tuple[DefaultMessageStore, int]:
     """A store with one message that has these properties; also where they begin in the log."""
     store = await open_store(root)
     assert len(text) == SIZE
@@ -69,7 +69,7 @@ async def with_properties(root: Path, text: bytes) -> tuple[MessageStore, int]:
     return store, put.end_offset - SIZE
 
 
-def found_in(store: MessageStore) -> list[int]:
+def found_in(store: DefaultMessageStore) -> list[int]:
     return [found.physical_offset for found in scan_of(store).records()]
 
 

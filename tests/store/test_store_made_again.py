@@ -15,12 +15,12 @@ from store_support import abandon, message, open_store, small_settings, unique_k
 from triomq.protocol.record import decode_record
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreFull
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues.consume_queue import FILLER
 from triomq.store.upkeep.offline import clear_derived, verify
 
 
-def fill(store: MessageStore, name: str, count: int, topic: str = "T") -> list[bytes]:
+def fill(store: DefaultMessageStore, name: str, count: int, topic: str = "T") -> list[bytes]:
     """Store messages, and one of another topic between any two. Return their bodies."""
     bodies = [f"{name} {number}".encode() for number in range(count)]
     for body in bodies:
@@ -30,7 +30,7 @@ def fill(store: MessageStore, name: str, count: int, topic: str = "T") -> list[b
     return bodies
 
 
-def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+def bodies(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     found: list[bytes] = []
     offset = store.reading.min_offset(topic, queue_id)
     while offset < store.reading.max_offset(topic, queue_id):

@@ -17,7 +17,7 @@ from triomq.protocol import record
 from triomq.protocol.record import BatchUnit
 from triomq.store.errors import StoreLocked
 from triomq.store.log.log_scan import LogScan
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues.dispatch import DispatchEntry, SharedEntry
 from triomq.store.results import GetStatus, PutStatus
 
@@ -70,7 +70,7 @@ async def test_reopen_after_close_and_after_a_kill(tmp_path: Path) -> None:
     await store.close()
 
 
-def read_all(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+def read_all(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     records: list[bytes] = []
     offset = store.reading.min_offset(topic, queue_id)
     while True:
@@ -253,7 +253,7 @@ async def test_store_times_of_a_queue(tmp_path: Path) -> None:
 async def test_log_is_read_in_a_thread_when_it_is_not_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
 ) -> None:
-    store = MessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
     await store.load()
     while store.reading.max_physical_offset < 9000:
         store.append(message(body=b"%d" % store.reading.max_physical_offset))

@@ -14,7 +14,7 @@ from store_support import WallClock, abandon, message, open_store, unique_key
 
 from triomq.protocol import record
 from triomq.protocol.record import BatchUnit
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetStatus
 
 topics = st.sampled_from(["A", "B", "%RETRY%G"])
@@ -31,7 +31,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.clock = WallClock(step_ms=7)
         self.queues: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
         self.pending: list[tuple[tuple[str, int], str, bytes]] = []
-        self.store: MessageStore = self.run(open_store, Path(self.directory.name), clock=self.clock)
+        self.store: DefaultMessageStore = self.run(open_store, Path(self.directory.name), clock=self.clock)
 
     def run(self, function: Any, *arguments: Any, **named: Any) -> Any:
         async def call() -> Any:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from store_support import WallClock, message, open_store
 
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 TIMES = [0, 10, 10, 10, 50, 90, *[100] * 45, 200, 200]  # 53 messages in six queue files of ten
 
 
-async def filled(root: Path, times: Sequence[int], begin: int) -> MessageStore:
+async def filled(root: Path, times: Sequence[int], begin: int) -> DefaultMessageStore:
     clock = WallClock(begin)
     store = await open_store(root, clock=clock)
     for at in times:
@@ -24,7 +24,7 @@ async def filled(root: Path, times: Sequence[int], begin: int) -> MessageStore:
     return store
 
 
-def by_time(store: MessageStore, timestamp_ms: int, queue_id: int = 0) -> int:
+def by_time(store: DefaultMessageStore, timestamp_ms: int, queue_id: int = 0) -> int:
     return store.reading.queue_offset_by_time("T", queue_id, timestamp_ms)
 
 

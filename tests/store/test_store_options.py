@@ -13,12 +13,12 @@ from store_support import abandon, message, open_store
 
 from triomq.protocol import record
 from triomq.store.errors import StoreFailed
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutStatus
 from triomq.store.upkeep.warm_up import WarmUp
 
 
-def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+def bodies(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     found = store.reading.get_messages(topic, queue_id, store.reading.min_offset(topic, queue_id), 32)
     return [record.decode_record(data).body for data in found.records]
 

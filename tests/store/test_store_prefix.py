@@ -16,17 +16,17 @@ from structlog.testing import capture_logs
 
 from triomq.protocol import record
 from triomq.store.errors import StoreBroken
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutResult
 
 
-def put(store: MessageStore, *bodies: bytes) -> list[PutResult]:
+def put(store: DefaultMessageStore, *bodies: bytes) -> list[PutResult]:
     places = [store.append(message(body=body)) for body in bodies]
     store.commit()
     return places
 
 
-def bodies_in(store: MessageStore) -> list[bytes]:
+def bodies_in(store: DefaultMessageStore) -> list[bytes]:
     found, offset = [], store.reading.min_offset("T", 0)
     while offset < store.reading.max_offset("T", 0):
         result = store.reading.get_messages("T", 0, offset, 32)
@@ -194,7 +194,7 @@ async def test_a_store_whose_recovered_log_cannot_be_synced_does_not_open(tmp_pa
 
 
 async def test_what_a_tail_cut_takes_does_not_count_as_synced(tmp_path: Path) -> None:
-    store = MessageStore(small_settings(tmp_path), now_ms=lambda: 1)
+    store = DefaultMessageStore(small_settings(tmp_path), now_ms=lambda: 1)
     checkpoint = store.contents.checkpoint
     checkpoint.synced_offset = 900
     checkpoint.lower(1, 500)

@@ -12,7 +12,7 @@ from store_golden import settings_of
 from store_support import WallClock, abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep import offline
 from triomq.store.upkeep.progress import Bar, LogLines, Progress, State
 
@@ -121,7 +121,7 @@ async def test_recovery_tells(tmp_path: Path) -> None:
     store.commit()
     abandon(store)
     ear = Ear()
-    again = MessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
+    again = DefaultMessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
     await again.load(ear)
     states = [state for state in ear.heard if state is not None]
     assert len(states) > 1

@@ -15,7 +15,7 @@ from triomq.store.__main__ import main
 from triomq.store.config import BrokerRole
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep.offline import clear_derived, queue_ends
 from triomq.store.upkeep.queue_floors import note_ends, noted_ends
 
@@ -71,7 +71,7 @@ def rebuild(root: Path) -> None:
     clear_derived(small_settings(root))
 
 
-async def next_offset(store: MessageStore, topic: str = "Quiet") -> int:
+async def next_offset(store: DefaultMessageStore, topic: str = "Quiet") -> int:
     put = store.append(message(topic, body=b"next"))
     store.commit()
     return put.queue_offset

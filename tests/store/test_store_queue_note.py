@@ -16,7 +16,7 @@ from store_support import abandon, message, open_store
 from triomq.protocol import record
 from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreRefused
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues import queue_note
 
 WIDE = {"mapped_file_size_consume_queue_bytes": 20_000}
@@ -36,7 +36,7 @@ class OpenedFiles(Files):
         return super().open(path, write=write)
 
 
-def put(store: MessageStore, queue_id: int, count: int = 2) -> None:
+def put(store: DefaultMessageStore, queue_id: int, count: int = 2) -> None:
     for number in range(count):
         assert store.append(message(queue_id=queue_id, body=b"%d-%d" % (queue_id, number))).is_ok
     store.commit()
@@ -57,7 +57,7 @@ async def closed_store(root: Path, **settings: int) -> None:
     await store.close()
 
 
-def state(store: MessageStore) -> dict[str, tuple[int, int, int, int]]:
+def state(store: DefaultMessageStore) -> dict[str, tuple[int, int, int, int]]:
     queues = store.contents.queues
     return {
         f"{queue.topic}/{queue.queue_id}": (queue.min_offset, queue.end, queue.next_offset, queue.max_physical_end)
@@ -65,7 +65,7 @@ def state(store: MessageStore) -> dict[str, tuple[int, int, int, int]]:
     }
 
 
-def bodies(store: MessageStore) -> list[bytes]:
+def bodies(store: DefaultMessageStore) -> list[bytes]:
     found = [store.reading.get_messages("T", queue_id, 0, 32) for queue_id in range(QUEUES)]
     return [record.decode_record(data).body for result in found for data in result.records]
 

@@ -11,8 +11,8 @@ from store_support import abandon, message, open_store
 from triomq.protocol import record, sys_flag
 from triomq.protocol.address import HostPort
 from triomq.protocol.record import BatchUnit
-from triomq.store import collecting
 from triomq.store.config import BrokerRole
+from triomq.store.reading import collecting
 from triomq.store.results import GetStatus
 
 MEMORY = {"access_message_in_memory_max_ratio_percent": 40}

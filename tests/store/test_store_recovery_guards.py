@@ -18,7 +18,7 @@ from triomq.protocol import record
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.checkpoint import SAFETY_MS, Checkpoint, CleanNote
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.results import RecoveryReport
 from triomq.store.upkeep.recovery import crc64
@@ -27,19 +27,19 @@ SLOW_MS = 10_000
 """Time between two messages, longer than the checkpoint's safety margin: each file's age then tells."""
 
 
-def put(store: MessageStore, count: int, queue_id: int = 0, **changes: object) -> None:
+def put(store: DefaultMessageStore, count: int, queue_id: int = 0, **changes: object) -> None:
     for number in range(count):
         body = b"%d" % number
         assert store.append(message(queue_id=queue_id, body=body, uniq_key=f"{queue_id}-{number}", **changes)).is_ok
         store.commit()
 
 
-def report_of(store: MessageStore) -> RecoveryReport:
+def report_of(store: DefaultMessageStore) -> RecoveryReport:
     assert store.recovery_report is not None
     return store.recovery_report
 
 
-def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
+def bodies(store: DefaultMessageStore, queue_id: int = 0) -> list[bytes]:
     found: list[bytes] = []
     while True:
         result = store.reading.get_messages("T", queue_id, len(found), 32)

@@ -11,12 +11,12 @@ from store_support import WallClock, abandon, message, open_store, small_setting
 from triomq.protocol import record
 from triomq.store.config import BrokerRole
 from triomq.store.errors import LogCut
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 
 FILE_BYTES = 4096
 
 
-async def open_slave(root: Path, **changes: object) -> MessageStore:
+async def open_slave(root: Path, **changes: object) -> DefaultMessageStore:
     return await open_store(root, broker_role=BrokerRole.SLAVE, **changes)
 
 
@@ -34,7 +34,7 @@ async def master_log(root: Path, bodies: list[bytes], **changes: object) -> tupl
     return b"".join(path.read_bytes() for path in files)[:end], places
 
 
-def bodies_of(store: MessageStore, queue_id: int = 0) -> list[bytes]:
+def bodies_of(store: DefaultMessageStore, queue_id: int = 0) -> list[bytes]:
     found: list[bytes] = []
     at = store.reading.min_offset("T", queue_id)
     while at < store.reading.max_offset("T", queue_id):
@@ -48,7 +48,7 @@ def saved_bytes(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def feed(store: MessageStore, data: bytes, begin: int, size: int) -> None:
+def feed(store: DefaultMessageStore, data: bytes, begin: int, size: int) -> None:
     """Hand over the bytes from `begin` on in pieces of this size that cross no file end."""
     while begin < len(data):
         stop = min(begin + size, len(data), begin - begin % FILE_BYTES + FILE_BYTES)
@@ -251,7 +251,7 @@ async def test_the_further_queues_of_a_message_begin_at_the_masters_offset_too(t
 async def test_nothing_is_taken_before_the_store_is_open_and_after_it_is_closed(tmp_path: Path) -> None:
     data, _ = await master_log(tmp_path / "master", [b"one"])
     (tmp_path / "slave" / "commitlog").mkdir(parents=True)
-    store = MessageStore(small_settings(tmp_path / "slave", broker_role=BrokerRole.SLAVE), now_ms=WallClock())
+    store = DefaultMessageStore(small_settings(tmp_path / "slave", broker_role=BrokerRole.SLAVE), now_ms=WallClock())
     assert not store.replica.append(0, data)
     await store.load()
     assert store.replica.append(0, data)

@@ -14,7 +14,7 @@ from store_support import WallClock, message, open_store, unique_key
 from triomq.protocol import record
 from triomq.store.config import BrokerRole
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetStatus, PutStatus
 
 HOUR_MS = 3_600_000
@@ -32,7 +32,9 @@ class DiskFiles(Files):
         return self.ratio
 
 
-async def filled(root: Path, clock: WallClock, files: DiskFiles, count: int = 200, **changes: object) -> MessageStore:
+async def filled(
+    root: Path, clock: WallClock, files: DiskFiles, count: int = 200, **changes: object
+) -> DefaultMessageStore:
     """Create a store of about 10 log files, all last written at the clock's time."""
     store = await open_store(root, clock=clock, files=files, **changes)
     for number in range(count):
@@ -51,14 +53,14 @@ def log_files(root: Path) -> list[int]:
     return sorted(int(path.name) for path in (root / "commitlog").iterdir())
 
 
-def counted(store: MessageStore) -> dict[str, int]:
+def counted(store: DefaultMessageStore) -> dict[str, int]:
     """Return reason -> deleted log files, without the reasons that had none."""
     counts = store.upkeep.deleted_files
     assert set(counts) == {"expired", "asked", "disk_full", "max_store_bytes"}
     return {reason: count for reason, count in counts.items() if count}
 
 
-def check_consistent(store: MessageStore) -> None:
+def check_consistent(store: DefaultMessageStore) -> None:
     """Check that queues and index point to existing records, from the first message on."""
     start = store.reading.min_physical_offset
     for topic, queue_ids in store.reading.queues().items():

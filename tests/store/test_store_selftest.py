@@ -13,7 +13,7 @@ from triomq.store.__main__ import main
 from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreError
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.selftest import writing
 from triomq.store.selftest.disk_checks import check_disk, file_system_of, judge_file_system
 from triomq.store.selftest.report import Finding, Kills, Outcome, Report, Speed, percentile
@@ -208,9 +208,9 @@ def test_a_report_says_which_promise_the_machine_keeps() -> None:
         assert broken.promises() == ["Do not keep a store here: see what failed above."]
 
 
-async def open_written(root: Path) -> MessageStore:
+async def open_written(root: Path) -> DefaultMessageStore:
     settings = writing.scratch_settings(root, FlushDiskType.ASYNC_FLUSH)
-    store = MessageStore(settings, now_ms=writing.now_ms, offload=inline)
+    store = DefaultMessageStore(settings, now_ms=writing.now_ms, offload=inline)
     await store.load()
     assert list(await writing.write_commit(store, 10)) == list(range(10, 74))
     return store

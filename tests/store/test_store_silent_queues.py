@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from triomq.store.config import BrokerRole
 from triomq.store.disk.files import Files
 from triomq.store.errors import LogCut
-from triomq.store.message_store import MessageStore
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetStatus
 
 FILE_BYTES = 4096
@@ -22,7 +22,7 @@ PER_FILE = 10
 """How many entries a queue file has."""
 
 
-async def late_slave(root: Path, files: Files | None = None) -> MessageStore:
+async def late_slave(root: Path, files: Files | None = None) -> DefaultMessageStore:
     """A slave whose log begins at the second file of its master's: it has messages of T, and none of Early."""
     master = await open_store(root / "master")
     for number in range(60):
@@ -40,11 +40,11 @@ async def late_slave(root: Path, files: Files | None = None) -> MessageStore:
     return store
 
 
-def bounds(store: MessageStore, topic: str = "Early") -> tuple[int, int]:
+def bounds(store: DefaultMessageStore, topic: str = "Early") -> tuple[int, int]:
     return store.reading.min_offset(topic, 0), store.reading.max_offset(topic, 0)
 
 
-async def led(root: Path) -> MessageStore:
+async def led(root: Path) -> DefaultMessageStore:
     """The same store as that of a master."""
     return await open_store(root / "slave")
 

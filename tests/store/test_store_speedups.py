@@ -20,9 +20,9 @@ from triomq.dledger.ledger import entry_format, runs
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC
 from triomq.protocol import properties, record, speedups, sys_flag
 from triomq.protocol.java import string_hash
-from triomq.store import delivering
 from triomq.store.log import scanned_record
 from triomq.store.queues import consume_queue, index_file
+from triomq.store.writing import delivering
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 

@@ -17,8 +17,6 @@ from typing import Final, TypeAlias
 
 from triomq.protocol.clock import NowMs
 from triomq.protocol.speedups import fast_path
-from triomq.store.appending import MAX_PENDING_BYTES, refusal_of
-from triomq.store.committing import Committing
 from triomq.store.contents import Contents, Opened
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
@@ -26,6 +24,8 @@ from triomq.store.queues.consume_queue import ENTRY, ConsumeQueue
 from triomq.store.queues.dispatch import RecordOfMany, SharedEntry
 from triomq.store.refusals import Refusals
 from triomq.store.results import PutResult, PutStatus
+from triomq.store.writing.appending import MAX_PENDING_BYTES, refusal_of
+from triomq.store.writing.committing import Committing
 
 _WithHead: TypeAlias = tuple[ConsumeQueue, bytearray]
 
@@ -34,7 +34,7 @@ _QUEUE_OFFSET_AT: Final = 4
 _set_queue_offset: Final = struct.Struct(">q").pack_into
 _MAX_QUEUE_ID: Final = 0x7FFFFFFF
 _PUT_OK: Final = PutStatus.PUT_OK
-_take_records: Final = fast_path("take_records", __name__.rpartition(".")[0])
+_take_records: Final = fast_path("take_records", __name__)
 _entry_at: Final = ENTRY.unpack_from
 
 

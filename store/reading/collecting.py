@@ -50,7 +50,7 @@ def _pass_entries(entries: bytes, at: int, max_size: int, low: int, codes: bytes
     return at
 
 
-_take_records: Final = fast_path("take_records", __name__.rpartition(".")[0])
+_take_records: Final = fast_path("take_records", __name__)
 
 
 class Limits:

@@ -28,7 +28,7 @@ from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BY
 from triomq.store.queues.entry_blocks import BLOCK_ENTRIES
 from triomq.store.results import Missing
 
-log = structlog.get_logger("triomq.store.cold_reads")
+log = structlog.get_logger("triomq.store.reading.cold_reads")
 
 BLOCK_BYTES: Final = 128 * 1024
 """What Linux reads for a fault by default."""

@@ -25,7 +25,6 @@ import trio
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.protocol.message_to_store import Place
-from triomq.store.committing import Committing
 from triomq.store.contents import Contents, Opened
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
@@ -37,10 +36,11 @@ from triomq.store.log.store_log import StoreLog
 from triomq.store.log.table_record import is_table_record
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
-from triomq.store.silent_queues import SilentQueues
 from triomq.store.upkeep.tail_cut import TailCut
+from triomq.store.writing.committing import Committing
+from triomq.store.writing.silent_queues import SilentQueues
 
-log = structlog.get_logger("triomq.store.replica")
+log = structlog.get_logger("triomq.store.writing.replica")
 
 MAX_GAP_ENTRIES = 5_000_000
 """A larger gap in queue offsets is treated as a damaged number (recovery has a similar check)."""
@@ -49,7 +49,7 @@ _WRITE_EVERY: Final = 50_000
 
 
 class Replica:
-    """`MessageStore.replica`. Only a slave's store may be written through it."""
+    """`DefaultMessageStore.replica`. Only a slave's store may be written through it."""
 
     __slots__ = (
         "_committing",

@@ -17,7 +17,6 @@ from triomq.protocol.java import cached_string_hash
 from triomq.protocol.message_to_store import Place
 from triomq.protocol.record import BatchUnit
 from triomq.protocol.speedups import accelerated
-from triomq.store.committing import Committing
 from triomq.store.contents import Contents
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
@@ -28,6 +27,7 @@ from triomq.store.queues.dispatch import Dispatch, DispatchEntry, RecordOfMany, 
 from triomq.store.queues.queue_table import check_queue_name
 from triomq.store.refusals import Refusals
 from triomq.store.results import MessageToStore, PutResult, PutStatus
+from triomq.store.writing.committing import Committing
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
@@ -170,7 +170,7 @@ class Appending:
             self._fail_stop.fail("an append", error)
 
     def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
-        """See MessageStore.append_batch."""
+        """See DefaultMessageStore.append_batch."""
         if self._refusals.first is not None and (reason := self._refusals.after_a_look()) is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         if not units:

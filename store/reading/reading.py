@@ -10,14 +10,14 @@ from typing import Final
 import trio
 
 from triomq.protocol import record, sys_flag
-from triomq.store.cold_reads import ColdReads
-from triomq.store.collecting import Collecting
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.log_scan import LOST_TOPIC
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from triomq.store.queues.entry_blocks import EntryBlocks
+from triomq.store.reading.cold_reads import ColdReads
+from triomq.store.reading.collecting import Collecting
 from triomq.store.results import ExtUnit, GetResult, GetStatus, MessageFilter, QueryResult
 from triomq.store.watermark import Watermark
 
@@ -29,7 +29,8 @@ _QUERY_ROUNDS: Final = 3
 
 
 class Reading:
-    """`MessageStore.reading`. `offload` runs a blocking function outside of the event loop, by default in threads."""
+    """`DefaultMessageStore.reading`. `offload` runs a blocking function outside of the event loop, by default in a
+    thread."""
 
     __slots__ = ("_blocks", "_collecting", "_contents", "_index", "_log", "_offload", "_queues", "_settings", "cold")
 

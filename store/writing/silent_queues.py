@@ -17,21 +17,18 @@ from contextlib import suppress
 
 import structlog
 
-from triomq.store.committing import Committing
 from triomq.store.contents import Contents
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
-from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.consume_queue import ENTRY_BYTES, MAX_END, ConsumeQueue
 from triomq.store.refusals import Refusals
+from triomq.store.writing.committing import Committing
 
-log = structlog.get_logger("triomq.store.silent_queues")
-
-MAX_END = 1 << 58
-"""No queue can end behind it: the position of an entry would not fit 63 bits."""
+log = structlog.get_logger("triomq.store.writing.silent_queues")
 
 
 class SilentQueues:
-    """`MessageStore.silent_queues`. Owns nothing."""
+    """`DefaultMessageStore.silent_queues`. Owns nothing."""
 
     __slots__ = ("_committing", "_contents", "_fail_stop", "_queues", "_refusals")
 

@@ -1,6 +1,6 @@
 """The store of a member of a group: what a quorum has committed enters queues and index, and is published.
 
-The log of a group is written before it is committed. This part moves the committed end (`MessageStore.quorum`):
+The log of a group is written before it is committed. This part moves the committed end (`DefaultMessageStore.quorum`):
 
     leader     its own messages wait in memory (`Committing.uncommitted`) and are dispatched from there
     follower   records that a leader wrote here are read back from the log, in steps, by `run`
@@ -20,7 +20,6 @@ from typing import Final
 import structlog
 import trio
 
-from triomq.store.committing import Committing
 from triomq.store.contents import Contents, Marks, Opened
 from triomq.store.errors import LogCut, LogNotTaken
 from triomq.store.fail_stop import FailStop
@@ -28,16 +27,17 @@ from triomq.store.log.log_scan import LogScan
 from triomq.store.log.table_record import is_table_record
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.refusals import Refusals
-from triomq.store.replica import Replica, body_of
 from triomq.store.upkeep.tail_cut import TailCut
+from triomq.store.writing.committing import Committing
+from triomq.store.writing.replica import Replica, body_of
 
-log = structlog.get_logger("triomq.store.quorum")
+log = structlog.get_logger("triomq.store.writing.quorum")
 
 _STEP_RECORDS: Final = 256
 
 
 class Quorum:
-    """`MessageStore.quorum`."""
+    """`DefaultMessageStore.quorum`."""
 
     __slots__ = (
         "_committing",

@@ -111,7 +111,8 @@ class Committing:
         return f"{count} acknowledged messages in the buffer of transientStorePoolEnable are lost: {why}"
 
     def commit(self, *, buffered: bool = False) -> None:
-        """See MessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer it."""
+        """See DefaultMessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer
+        it."""
         if self._fail_stop.failure is not None:
             self._fail_stop.check()
         is_empty = self._log.next_offset == self._log.written_offset and not self.pending
