@@ -3,7 +3,29 @@
 The physical offset of a message is the position of its entry plus 48: the record is the entry's body. What this member
 appends as leader goes to the ledger with one call of `propose`, which asks the rules first; what it takes as follower
 comes from the rules directly, and `on_changed` of the ledger moves the written end here. What is committed is set by
-`store.quorum.Quorum`.
+`store.writing.quorum.Quorum`. The ladder, down to the disk and back:
+
+    leader                                              follower
+
+    Committing.commit          at the end of a turn     Requests               a push of the leader
+      LedgerLog.write_pending                             Member               the rules compare
+        GroupMember.propose    `propose`                    Ledger.write       data and index
+          Member.propose       may it?                        LedgerLog._changed
+            LedgerLog._write                                    Quorum.written
+              Ledger.append_records
+                LedgerLog._changed  `on_changed`
+                  Quorum.written    `on_written`
+
+    then the turn's pushes leave, and when a quorum has answered (with the next push, for a follower):
+
+    GroupMember
+      GroupRoles.committed     `Owner`                  the same
+        Quorum.committed
+          Committing.commit_to from memory to queues      Quorum.run           from the log to queues
+                               and index; puts are                             and index
+                               answered
+
+What stands in backquotes is a callback: the ledger knows no log, the log no member, and the rules no disk.
 
 A broker that was a plain one before has an older log below the ledger (DLedgerCommitLog's dividedCommitlogOffset):
 
