@@ -2,8 +2,8 @@
 
 Why a thread, and not trio's guest mode inside the asyncio loop: one core serves both facades and plain threads
 alike, and a callback that hogs the application's event loop cannot delay heartbeats, lock refreshes and offset
-updates, so the group does not lose its queues. The price is one hop between threads for each call
-(about 0.1 ms).
+updates, so the group does not lose its queues. The price is two hops between threads for each call
+(docs/internals/client-life.md has the figures).
 
 The portal starts with the first object that needs it and ends with the last. `hold` keeps an `async with` block open
 in a task of its own, because trio wants a block to be entered and left by the same task.
