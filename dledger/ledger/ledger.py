@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import structlog
 
 from triomq.dledger.ledger import entry_format, recovery, replacing
+from triomq.dledger.ledger.noting import Noting
 from triomq.dledger.ledger.recent_entries import RecentEntries
 from triomq.dledger.ledger.records import is_whole_record, opening_record
 from triomq.dledger.ledger.runs import LONGEST_ENTRY_BYTES, Run, entries_of, run_of
-from triomq.dledger.ledger.syncs import PendingSync, SyncMark, Syncs
-from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
 from triomq.store.disk.file_sequence import FileSequence
@@ -58,17 +56,14 @@ class Ledger:
         "_index",
         "_is_full",
         "_is_whole",
-        "_noted",
-        "_notes",
         "_pool",
         "_recent",
-        "_syncs",
         "_told",
         "begin_index",
         "directories",
         "must_begin_at",
+        "noting",
         "on_changed",
-        "synced_index",
     )
 
     def __init__(
@@ -95,14 +90,11 @@ class Ledger:
         self._end = _End(-1, -1, 0)
         self._broken = False
         self._is_full = False
-        self._notes = TermFiles(files, directory)
-        self._noted = (-1, -1)
-        self._syncs = Syncs(files)
+        self.noting = Noting(files, directory, self._data, self._index)
         self._told = ""
         self.begin_index = -1
         self.must_begin_at = -1
         """Where this ledger has to begin as long as an older log lies below it; -1: wherever its leader's does."""
-        self.synced_index = -1
         self._recent = RecentEntries()
         self.on_changed: Callable[[], None] = lambda: None
         """Called when entries were written or removed."""
@@ -114,14 +106,14 @@ class Ledger:
         replacing.finish(self._files, self._directory, self.directories)
         recovery.load(self._data, self.directories)
         recovery.load(self._index, LogDirectories([self._index.directory], []))
-        self._noted = self._notes.load_checkpoint()
-        found = recovery.recover(self._data, self._index, self._noted[0], self._is_whole, self._will_change)
+        noted_index = self.noting.load()
+        found = recovery.recover(self._data, self._index, noted_index, self._is_whole, self._will_change)
         self.begin_index = found.begin_index
         self._end = _End(found.end_index, found.end_term, found.end_pos)
         for file in (*self._data.files, *self._index.files):
             self._files.datasync(file.fd())
         replacing.sync_directories(self._files, self._directory, self.directories)
-        self.synced_index = found.end_index
+        self.noting.synced_index = found.end_index
 
     def keep_no_entries_in_memory(self) -> None:
         """There are no followers that are about to get what is appended."""
@@ -175,7 +167,7 @@ class Ledger:
     def can_append(self) -> bool:
         """See rules.log.Log. A disk that was full is tried again: nothing lies behind the end, and zeros change that
         in no way."""
-        if self._is_full and not self._broken:
+        if self._is_full and not self._is_broken:
             try:
                 file_size = self._data.file_size_bytes
                 self._write_data(self._end.pos, bytes(min(file_size - self._end.pos % file_size, 4096)))
@@ -183,7 +175,7 @@ class Ledger:
                 self._is_full = False
             except OSError as error:
                 self._broken = error.errno not in TEMPORARY
-        return not self._broken and not self._is_full
+        return not self._is_broken and not self._is_full
 
     def entry(self, index: int) -> Entry:
         """Return an entry between begin and end."""
@@ -328,7 +320,7 @@ class Ledger:
 
     def _write(self, runs: list[Run], last_term: int) -> None:
         """Write runs, the last of which has entries. Raises LogRefused with the ledger as before."""
-        if self._broken:
+        if self._is_broken:
             raise LogRefused("an earlier write or sync failed: restart this member")
         before = self._end
         try:
@@ -381,7 +373,7 @@ class Ledger:
         if end_index >= self._end.index:
             return
         try:
-            self._lower_note(end_index)
+            self.noting.lower(end_index)
         except OSError as error:
             if error.errno not in TEMPORARY:
                 self._broken = True
@@ -393,8 +385,7 @@ class Ledger:
         else:
             last = self.entry(end_index)
             end = _End(end_index, last.term, last.pos + last.size)
-        self.synced_index = min(self.synced_index, end.index)
-        self._syncs.was_cut(end.index)
+        self.noting.was_cut(end.index)
         self._recent.clear()
         self._end = end
         if end.index < 0:
@@ -424,10 +415,6 @@ class Ledger:
         self._files.sync_directory(file.directory)
         self._end = _End(-1, -1, pos)
 
-    def broke(self) -> None:
-        """Take no entries any longer: a sync failed."""
-        self._broken = True
-
     def reset(self, entry: Entry) -> None:
         """Replace everything by a ledger that begins with this entry. Raises LogRefused with the ledger as before, also
         if it could not begin there (`must_begin_at`), or within a file: such a ledger could not be opened again. The
@@ -435,7 +422,7 @@ class Ledger:
 
         The first file of the new ledger is on disk under another name before any old one is removed; a start that
         finds it completes the change."""
-        if self._broken:
+        if self._is_broken:
             raise LogRefused("an earlier write or sync failed: restart this member")
         if self.must_begin_at not in (-1, entry.pos):
             raise LogRefused(self._tell_difference(entry))
@@ -443,7 +430,7 @@ class Ledger:
             raise LogRefused(f"entry {entry.index} at {entry.pos} is not the first of a file")
         self._warn_of_missing(entry)
         try:
-            self._lower_note(-1)
+            self.noting.lower(-1)
             replacing.prepare(self._files, self._directory, self.directories, self._data.file_size_bytes, entry)
         except OSError as error:
             self._is_full = True
@@ -457,8 +444,7 @@ class Ledger:
         recovery.write_units(self._index, entry.index, entry_format.unit_of(entry))
         self._end = _End(entry.index, entry.term, entry.pos + entry.size)
         self.begin_index = entry.index
-        self.synced_index = -1
-        self._syncs.was_cut(-1)
+        self.noting.was_cut(-1)
         self.on_changed()
 
     def _tell_difference(self, entry: Entry) -> str:
@@ -480,73 +466,32 @@ class Ledger:
                 ledger_begins_at=entry.pos,
             )
 
-    # Syncs.
+    # On disk.
 
-    def sync(self) -> None:
-        """Bring all entries to disk, and raise `synced_index`. Raises OSError; the ledger is broken then, because a
-        second sync would succeed without the pages that the first one lost."""
-        pending = self.begin_sync()
-        pending.run()
-        self.end_sync(pending)
+    @property
+    def _is_broken(self) -> bool:
+        return self._broken or self.noting.has_failed
 
-    def begin_sync(self) -> PendingSync:
-        """Return a sync of all entries that are written by now. A thread may `run` it while the ledger changes;
-        `end_sync` then raises `synced_index`. Raises OSError without a descriptor."""
-        return self._syncs.begin([self._data], self._end.index)
-
-    def begin_noting(self, committed: int) -> PendingSync:
-        """Return a sync of entries and index units that also writes a checkpoint; `end_noting` ends it."""
-        pending = self._syncs.begin([self._data, self._index], self._end.index)
-        pending.note = partial(self._notes.prepare_checkpoint, self._end.index, committed)
-        return pending
-
-    def end_sync(self, sync: PendingSync) -> None:
-        """Count what a sync has brought to disk. Raises its OSError; the ledger is broken then."""
-        if sync.error is not None:
-            self._broken = True
-            raise sync.error
-        self._syncs.ended(sync)
-        self.sync_ended(sync.mark)
-
-    def sync_began(self, instead_of: SyncMark | None = None) -> SyncMark:
-        """Note that a sync of everything that is written begins, by whatever means; one that did not begin is over."""
-        if instead_of is not None:
-            self._syncs.forget(instead_of)
-        return self._syncs.mark(self._end.index)
-
-    def sync_ended(self, mark: SyncMark) -> None:
-        """Count a sync that has ended well."""
-        self._syncs.forget(mark)
-        self.synced_index = max(self.synced_index, mark.end_index)
+    @property
+    def synced_index(self) -> int:
+        """See rules.log.Log."""
+        return self.noting.synced_index
 
     @property
     def noted_committed(self) -> int:
         """The committed index of the last checkpoint; -1 if it is not of this ledger."""
-        return min(self._noted[1], self._end.index) if self._noted[1] >= self.begin_index >= 0 else -1
+        return self.noting.committed(self.begin_index, self._end.index)
 
-    def end_noting(self, sync: PendingSync, committed: int) -> bool:
-        """Count what `begin_noting` has brought to disk, like `end_sync`, and put its checkpoint in place. Return False
-        if entries were cut meanwhile. Raises OSError."""
-        self.end_sync(sync)
-        if not sync.mark.is_whole:
-            return False
-        if sync.note_error is not None:
-            raise sync.note_error
-        self._notes.put_checkpoint()
-        self._noted = (sync.mark.end_index, committed)
-        return True
+    def sync(self) -> None:
+        """Bring all entries to disk, and raise `synced_index`. Raises OSError; the ledger is broken then."""
+        pending = self.noting.begin_sync(self._end.index)
+        pending.run()
+        self.noting.end_sync(pending)
 
     def save_checkpoint(self, committed: int) -> None:
         """Sync everything and note the end: a recovery reads neither units nor bodies of what is before it. Raises
         OSError like `sync`."""
-        pending = self.begin_noting(committed)
+        pending = self.noting.begin_checkpoint(self._end.index, committed)
         pending.run()
-        self.end_noting(pending, committed)
+        self.noting.end_checkpoint(pending, committed)
         self._files.sync_directory(self._directory)
-
-    def _lower_note(self, end_index: int) -> None:
-        """Note a smaller end before anything behind it changes. Raises OSError."""
-        if self._noted[0] > end_index:
-            noted = (end_index, min(self._noted[1], end_index))
-            self._notes.save_checkpoint(*noted)
-            self._noted = noted

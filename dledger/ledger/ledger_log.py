@@ -267,21 +267,21 @@ class LedgerLog(StoreLog):
 
     def begin_sync(self) -> int:
         """See StoreLog."""
-        self._syncing = self._ledger.sync_began(instead_of=self._syncing)
+        self._syncing = self._ledger.noting.sync_began(self._ledger.end_index, self._syncing)
         return self.written_offset
 
     def end_sync(self, target: int) -> int:
         """See StoreLog. The rules count what is on disk with SYNC_FLUSH."""
         mark, self._syncing = self._syncing, None
         assert mark is not None
-        self._ledger.sync_ended(mark)
+        self._ledger.noting.sync_ended(mark)
         if self.on_synced is not None:
             self.on_synced()
         return target if mark.is_whole else self._ledger.end_of(self._ledger.synced_index)
 
     def sync_failed(self) -> None:
         """See StoreLog. A member that cannot sync does not lead."""
-        self._ledger.broke()
+        self._ledger.noting.has_failed = True
 
     # -- scanning -----------------------------------------------------------------------------------------------------
 

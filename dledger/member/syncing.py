@@ -75,15 +75,18 @@ class Syncing:
             return True
         state = self._state()
         try:
-            pending = ledger.begin_noting(state[2]) if is_noted else ledger.begin_sync()
+            if is_noted:
+                pending = ledger.noting.begin_checkpoint(ledger.end_index, state[2])
+            else:
+                pending = ledger.noting.begin_sync(ledger.end_index)
         except OSError as error:
             return await self._wait_after(error)
         with trio.CancelScope(shield=True):  # it holds descriptors
             await self._offload(pending.run)
         try:
             if not is_noted:
-                ledger.end_sync(pending)
-            elif ledger.end_noting(pending, state[2]):
+                ledger.noting.end_sync(pending)
+            elif ledger.noting.end_checkpoint(pending, state[2]):
                 self._noted = state
         except OSError as error:
             return await self._wait_after(error)

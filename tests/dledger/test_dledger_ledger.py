@@ -239,14 +239,14 @@ def test_a_cut_during_the_sync_of_a_checkpoint_leaves_the_lower_one(tmp_path: Pa
     ledger.append(1, [b"x"] * 9)
     ledger.save_checkpoint(5)
     ledger.append(1, [b"x"] * 9)
-    noting = ledger.begin_noting(8)
+    noting = ledger.noting.begin_checkpoint(ledger.end_index, 8)
     ledger.cut(3)
     noting.run()
-    assert not ledger.end_noting(noting, 8)
+    assert not ledger.noting.end_checkpoint(noting, 8)
     assert TermFiles(Files(), str(tmp_path)).load_checkpoint() == (3, 3)
-    again = ledger.begin_noting(3)
+    again = ledger.noting.begin_checkpoint(ledger.end_index, 3)
     again.run()
-    assert ledger.end_noting(again, 3)
+    assert ledger.noting.end_checkpoint(again, 3)
     assert TermFiles(Files(), str(tmp_path)).load_checkpoint() == (3, 3)
 
 
@@ -371,22 +371,22 @@ def test_a_failed_sync_is_not_repeated(tmp_path: Path) -> None:
 def test_what_is_written_during_a_sync_waits_for_the_next_one(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.append(1, [b"a"] * 3)
-    sync = ledger.begin_sync()
+    sync = ledger.noting.begin_sync(ledger.end_index)
     ledger.append(1, [b"b"])
     sync.run()
     assert ledger.synced_index == -1
-    ledger.end_sync(sync)
+    ledger.noting.end_sync(sync)
     assert ledger.synced_index == 2
 
 
 def test_what_is_cut_during_a_sync_does_not_count_as_synced(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.append(1, [b"a"] * 5)
-    sync = ledger.begin_sync()
+    sync = ledger.noting.begin_sync(ledger.end_index)
     ledger.cut(1)
     ledger.append(2, [b"b"] * 3)
     sync.run()
-    ledger.end_sync(sync)
+    ledger.noting.end_sync(sync)
     assert (ledger.synced_index, ledger.end_index) == (1, 4)
 
 
@@ -396,9 +396,9 @@ def test_a_later_sync_leaves_out_files_that_are_on_disk(tmp_path: Path) -> None:
     for _ in range(2):
         ledger.append(1, [b"x" * 400] * 6)
         files.journal.clear()
-        sync = ledger.begin_sync()
+        sync = ledger.noting.begin_sync(ledger.end_index)
         sync.run()
-        ledger.end_sync(sync)
+        ledger.noting.end_sync(sync)
     synced = [one.path[-5:] for one in files.journal if one.kind == "sync"]
     assert synced == ["02048", "03072", "04096", "05120"]
 
@@ -408,10 +408,10 @@ def test_a_sync_in_a_thread_that_fails_is_not_repeated(tmp_path: Path) -> None:
     ledger = opened(tmp_path, files)
     ledger.append(1, [b"a"])
     files.where, files.sync_error = "/data/", errno.EIO
-    sync = ledger.begin_sync()
+    sync = ledger.noting.begin_sync(ledger.end_index)
     sync.run()
     with pytest.raises(OSError, match="Input/output"):
-        ledger.end_sync(sync)
+        ledger.noting.end_sync(sync)
     assert (ledger.synced_index, ledger.can_append) == (-1, False)
 
 
