@@ -98,6 +98,16 @@ async def test_a_batch_counts_its_messages_and_its_bytes(tmp_path: Path) -> None
         assert int((refused.remark or "").split()[-2]) > (len(BATCH) - 10) * 1000
 
 
+async def test_a_batch_that_is_too_long_to_count_counts_with_about_all_of_its_messages(tmp_path: Path) -> None:
+    body = encode_batch([Message(topic="T", body=b"12345") for _ in range(20_000)])
+    async with open_broker(tmp_path, quotaPerGroup="messagesIn=1", maxMessageSize="1048576") as broker:
+        await broker.create_topic("T")
+        assert (await broker.send("T", body, batch="true")).code == 0
+        refused = await broker.send("T")
+        assert refused.code == BUSY
+        assert 19_900_000 < int((refused.remark or "").split()[-2]) <= 20_000_000
+
+
 async def test_two_sends_at_once_do_not_share_the_last_token(tmp_path: Path) -> None:
     async with open_broker(tmp_path, quotaPerAddress="messagesIn=1") as broker:
         await broker.create_topic("T")

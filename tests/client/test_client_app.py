@@ -136,6 +136,26 @@ async def test_without_retries_the_first_delivery_is_the_last(fakes: FakeCluster
     assert "RuntimeError: no" in (header.properties or "")
 
 
+async def test_retries_leave_the_rules_that_are_given_beside_them(
+    fakes: FakeCluster, autojump_clock: MockClock
+) -> None:
+    fakes.broker.store("T", 0, b"0", b"1", b"2")
+    app = TrioMQ("p", name_server=NAME_SERVER, backend="trio")
+    began: list[float] = []
+
+    @app.consumer("T", group="G", retries=0, rules=ConsumeRules(concurrency=1), consume_from=FIRST)
+    async def handle(message: MessageExt) -> None:
+        began.append(trio.current_time())
+        await trio.sleep(7)
+        raise RuntimeError("no")
+
+    async with app:
+        await trio.sleep(60)
+    assert [at - began[0] for at in began] == [0, 7, 14], "one after the other, and none again"
+    letters = [letter.header(SendMessageRequestHeaderV2) for letter in fakes.broker.of(RequestCode.SEND_MESSAGE_V2)]
+    assert [letter.max_reconsume_times for letter in letters] == [0, 0, 0]
+
+
 def test_a_transaction_commits_and_is_checked(triomq: Cluster) -> None:
     topic, checked, got = fresh(), [], []
     app = TrioMQ(fresh("P"), name_server=triomq.name_server)

@@ -15,6 +15,7 @@ from triomq.dledger.convert.conversion import Report, to_ledger, to_plain
 from triomq.dledger.convert.half_places import HalfPlaces
 from triomq.dledger.ledger.ledger import Ledger
 from triomq.dledger.ledger.ledger_log import LedgerLog
+from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.wire import codes
 from triomq.protocol import properties, sys_flag
 from triomq.protocol.record import read_fields
@@ -292,6 +293,20 @@ async def test_a_converted_member_gives_out_the_next_queue_offsets(tmp_path: Pat
     member.commit()
     assert result.queue_offset == 60
     assert messages(member.store)[-1]["body"] == b"new"
+
+
+async def test_a_converted_member_knows_the_term_of_its_entries_so_that_the_first_leader_has_a_larger_one(
+    tmp_path: Path,
+) -> None:
+    """Index and term name an entry: a leader of the same term would give out the names of converted ones again."""
+    await filled(tmp_path / "plain")
+    await convert(to_ledger, tmp_path / "plain", tmp_path / "ledger")
+    member = Member(tmp_path / "ledger")
+    await member.lead()
+    term, vote = TermFiles(Files(), f"{tmp_path}/ledger/dledger-n0").load_term()
+    assert member.ledger.end_term == term == 1
+    assert vote is None
+    await member.close()
 
 
 async def test_log_files_keep_the_age_of_their_messages(tmp_path: Path) -> None:

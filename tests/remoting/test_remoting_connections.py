@@ -19,7 +19,8 @@ from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.frame import FrameDecoder, decode_frame, encode_frame
 from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
-from triomq.remoting.client import open_client
+from triomq.remoting import network
+from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
@@ -246,6 +247,35 @@ async def test_nobody_there_is_a_clear_error() -> None:
                 await client.invoke(address, new_request(ECHO))
             with pytest.raises(ConnectFailed, match="host:port"):
                 await client.invoke("nonsense", new_request(ECHO))
+
+
+async def test_a_call_without_time_left_does_not_fail_those_that_wait_for_the_same_connection(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    attempts: list[float] = []
+    failures: list[tuple[float, str]] = []
+
+    async def connect(host: str, port: int) -> trio.SocketStream:
+        attempts.append(trio.current_time() - began)
+        if len(attempts) == 1:
+            await trio.sleep_forever()
+        raise ConnectionRefusedError("nobody there")
+
+    async def call(client: RemotingClient, seconds: float) -> None:
+        with pytest.raises(ConnectFailed) as failed:
+            await client.invoke("a:1", new_request(ECHO), seconds)
+        failures.append((trio.current_time() - began, str(failed.value)))
+
+    monkeypatch.setattr(network, "connect", connect)
+    async with open_client() as client, trio.open_nursery() as nursery:
+        began = trio.current_time()
+        for seconds in (1, 2.5, 2.5):
+            nursery.start_soon(call, client, seconds)
+            await trio.lowlevel.checkpoint()
+    assert attempts == [0, 1], "the second attempt is for both that have time left"
+    assert [at for at, _ in failures] == [1, 1, 1]
+    assert "no response within 1 s" in failures[0][1]
+    assert all("nobody there" in text for _, text in failures[1:])
 
 
 async def test_unanswered_requests_are_bounded() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import select
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from math import inf
+from typing import Any
 
 import pytest
 import structlog
@@ -71,11 +72,14 @@ class Bench:
 
     def connection(self, **settings: int) -> tuple[Connection, socket.socket]:
         ours, theirs = socket.socketpair()
+        return self.connection_on(ours, **settings), theirs
+
+    def connection_on(self, ours: socket.socket, **settings: int) -> Connection:
         ours.setblocking(False)
         bounds = ConnectionSettings(1 << 22, max_unanswered=10, **settings)
         connection = Connection(self.handler, self.turn, self.nursery, HERE, HERE, bounds)
         self.poller.add(ours, connection)
-        return connection, theirs
+        return connection
 
 
 def frame(body: bytes) -> bytes:
@@ -535,6 +539,41 @@ async def test_long_bodies_of_one_turn_leave_whole_and_in_order(nursery: trio.Nu
 
     await run_for(bench, read)
     assert received == bodies
+
+
+class TakesSome(socket.socket):
+    """Takes `limit_bytes` of the first pieces that it gets."""
+
+    limit_bytes = 0
+
+    def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:  # type: ignore[override]
+        if not self.limit_bytes:
+            raise BlockingIOError(errno.EAGAIN, "full")
+        return self.send(b"".join(buffers)[: self.limit_bytes])
+
+
+async def test_however_many_bytes_of_several_pieces_a_socket_takes_the_rest_follows_whole_and_in_order(
+    nursery: trio.Nursery,
+) -> None:
+    pieces = [b"abc", b"defg", b"h", b"ijklm"]
+    whole = b"".join(pieces)
+    for taken in range(len(whole) + 1):
+        bench = Bench(nursery)
+        ours, peer = socket.socketpair()
+        some = TakesSome(fileno=ours.detach())
+        some.limit_bytes = taken
+        connection = bench.connection_on(some)
+        peer.setblocking(False)
+        connection.transport.write_pieces(pieces)
+        received = bytearray()
+
+        def read(peer: socket.socket = peer, received: bytearray = received) -> bool:
+            with suppress(BlockingIOError):
+                received.extend(peer.recv(100))
+            return len(received) >= len(whole)
+
+        await run_for(bench, read)
+        assert received == whole, taken
 
 
 async def test_a_peer_that_takes_what_waits_for_it_is_active(nursery: trio.Nursery) -> None:

@@ -178,6 +178,39 @@ async def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other(
     await store.close()
 
 
+async def test_of_a_log_in_several_directories_no_file_outlives_an_older_one_in_a_power_failure(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A later file without its predecessor would be a gap, with which no store starts."""
+    steps: list[tuple[str, str]] = []
+
+    class NotingFiles(DiskFiles):
+        def unlink(self, path: str) -> None:
+            super().unlink(path)
+            steps.append(("gone", os.path.dirname(path)))
+
+        def sync_directory(self, path: str) -> None:
+            super().sync_directory(path)
+            steps.append(("synced", path))
+
+    both = [f"{tmp_path}/log-a", f"{tmp_path}/log-b"]
+    clock = WallClock(NOON_MS)
+    store = await open_store(tmp_path, clock=clock, files=NotingFiles(), store_path_commit_log=",".join(both))
+    for _ in range(200):
+        store.append(message("T", 0, bytes(100)))
+    store.commit()
+    clock.now_ms += 10**6 * HOUR_MS
+    store.upkeep.delete_files_now()
+    steps.clear()
+    gone = await store._retention.clean()
+    of_log = [step for step in steps if step[1] in both]
+    assert gone > 3
+    assert of_log == [
+        step for number in range(gone) for step in (("gone", both[number % 2]), ("synced", both[number % 2]))
+    ]
+    await store.close()
+
+
 @pytest.mark.parametrize(("ratio", "reserved", "gone"), [(0.8, 0, 10), (0.8, 72, 0), (0.87, 72, 10), (0.7, 0, 0)])
 async def test_a_filling_disk(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, ratio: float, reserved: int, gone: int

@@ -1,0 +1,110 @@
+"""Verbs in a cluster of two brokers: each is asked for what is its own, and gets what belongs to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fake_cluster import FakeCluster, fake_cluster
+from stored_records import encoded
+from verb_calls import items
+
+Capture = pytest.CaptureFixture[str]
+FOUND, NO_NEW_MESSAGE, NOT_FOUND = 0, 19, 22
+PULL, QUERY, SEND = 11, 12, 310
+
+
+class Broker(FakeCluster):
+    """A broker of two queues. `addresses` are those of all brokers by name, `bodies` what its first queue holds."""
+
+    def __init__(self, name: str, addresses: dict[str, str]) -> None:
+        super().__init__()
+        self.name = name
+        self.addresses = addresses
+        self.bodies: list[bytes] = []
+        self.more: dict[int, Any] = {}
+
+    @property
+    def sent(self) -> list[bytes]:
+        return [body for _, _, body in self._sends()]
+
+    def fields_of(self, wanted: int) -> list[dict[str, str]]:
+        return [fields for code, fields, _ in self.requests if code == wanted]
+
+    def _bodies(self) -> dict[int, Any]:
+        brokers = [
+            {"brokerName": name, "cluster": "C", "brokerAddrs": {"0": address}}
+            for name, address in self.addresses.items()
+        ]
+        queues = [
+            {"brokerName": name, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0}
+            for name in self.addresses
+        ]
+        ends = {
+            json.dumps({"topic": "T", "brokerName": self.name, "queueId": number}): {
+                "minOffset": 0,
+                "maxOffset": 0 if number else len(self.bodies),
+                "lastUpdateTimestamp": 1,
+            }
+            for number in (0, 1)
+        }
+        return {
+            **super()._bodies(),
+            105: {"brokerDatas": brokers, "queueDatas": queues, "filterServerTable": {}},
+            106: {
+                "brokerAddrTable": {broker["brokerName"]: broker for broker in brokers},
+                "clusterAddrTable": {"C": list(self.addresses)},
+            },
+            202: {"offsetTable": ends},
+            **self.more,
+        }
+
+    def answer(self, code: int, fields: dict[str, str], body: bytes) -> tuple[int, str, dict[str, str], bytes]:
+        answer = super().answer(code, fields, body)
+        if code == PULL:
+            at, count = int(fields["queueOffset"]), len(self.bodies)
+            bounds = {"nextBeginOffset": str(count), "minOffset": "0", "maxOffset": str(count)}
+            held = self.bodies[at:]
+            if fields["queueId"] != "0" or not held:
+                return NO_NEW_MESSAGE, "", bounds, b""
+            tail = bytearray()
+            for number, each in enumerate(held, at):
+                encoded(fields["topic"].encode(), each, queue_offset=number, physical_offset=number * 1000, tail=tail)
+            return FOUND, "", bounds, bytes(tail)
+        if code == QUERY:
+            for _, sent, kept in self._sends():
+                if f"UNIQ_KEY\x01{fields['key']}\x02" in sent["i"] + "\x02":
+                    return FOUND, "", {}, bytes(encoded(sent["b"].encode(), kept, sent["i"].encode()))
+            return NOT_FOUND, "nothing has this key", {}, b""
+        return answer
+
+    def _sends(self) -> list[tuple[int, dict[str, str], bytes]]:
+        return [request for request in self.requests if request[0] == SEND]
+
+
+@contextmanager
+def two_brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Broker, Broker]]:
+    """Yield the brokers "b" and "c"; the first one answers for the NameServer."""
+    addresses: dict[str, str] = {}
+    first, second = Broker("b", addresses), Broker("c", addresses)
+    with fake_cluster(first), fake_cluster(second):
+        addresses |= {"b": first.address, "c": second.address}
+        monkeypatch.setenv("NAMESRV_ADDR", first.address)
+        yield first, second
+
+
+def test_dead_letters_are_resent_at_the_broker_that_holds_them_where_a_second_run_finds_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    words = ["dlq", "resend", "G", "--all", "--yes"]
+    with two_brokers(monkeypatch) as (first, second):
+        second.bodies = [b"0", b"1", b"2", b"3"]
+        first_run = items(words, capsys)
+        assert [(item["sendStatus"], item["brokerName"]) for item in first_run] == [("SEND_OK", "c")] * 4
+        assert (first.sent, second.sent) == ([], second.bodies)
+        second_run = items(words, capsys)
+        assert [(item["sendStatus"], item["brokerName"]) for item in second_run] == [("RESENT_BEFORE", "c")] * 4
+        assert len(second.sent) == 4
