@@ -118,7 +118,7 @@ def _doubled(buckets: list[list[tuple[int, str]]]) -> list[list[tuple[int, str]]
 
 
 def string_map(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same map in HashMap's order."""
+    """Return the entries of `table` in the order of Java's HashMap."""
     return {key: table[key] for key in hash_ordered(table, [string_hash(key) for key in table])}
 
 

@@ -207,7 +207,7 @@ class Session:
             raise Unreachable(f"{address}: {what}")
 
     def ask_name_server(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Response:
-        """Do the same as `call`, at the first NameServer that can be reached."""
+        """Send a request to the first NameServer that can be reached; return its response as `call` does."""
         failures: list[str] = []
         for address in self.required_name_servers():
             try:

@@ -207,7 +207,7 @@ class DelayedDelivery:
         }
 
     def every_level(self) -> dict[int, tuple[int, int]]:
-        """Return the same of all levels, also of those that have delivered nothing yet."""
+        """Return the progress of all levels, also of those that have delivered nothing yet."""
         return {
             level: (self._offsets.get(level), self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1))
             for level in self._served_levels()

@@ -127,7 +127,7 @@ class MessageWriter:
         self._complete(pending, wait)
 
     def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
-        """Do the same as `put` for a message without a DELAY property."""
+        """Store a message without a DELAY property, and finish `pending` as `put` does."""
         if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
             return
         pending.begin(self._store.append(message))
@@ -142,8 +142,8 @@ class MessageWriter:
         return result
 
     def put_due(self, entries: bytes, at: int, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
-        """Do the same for the messages of a block of queue entries of a delay level that are due, as far as the store
-        can take them together (Delivering.append). Return None if they have to be put one by one."""
+        """Store the due messages of a block of queue entries of a delay level for a caller that commits next, as far as
+        the store can take them together (Delivering.append). Return None if they have to be put one by one."""
         delivery = self._store.delivering.append(entries, at, queues, due_ms, room_bytes)
         if delivery is not None and delivery.result is not None and self._stats is not None:
             self._stats.stored(delivery.result.message_count, delivery.result.size_bytes)

@@ -139,8 +139,8 @@ class KvConfig:
         return self._begin(_Change(namespace, key, value), steps)
 
     def delete(self, namespace: str, key: str, steps: Steps = NO_LINE) -> Coroutine[Any, Any, str | None]:
-        """Do the same as `put` to remove a key. A namespace stays when its last key goes. An unknown key changes
-        nothing."""
+        """Return what removes a key; order, persistence and errors are those of `put`. A namespace stays when its last
+        key goes. An unknown key changes nothing."""
         return self._begin(_Change(namespace, key, None), steps)
 
     def items(self) -> list[tuple[str, str, str]]:

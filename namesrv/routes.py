@@ -119,8 +119,9 @@ class RouteTable:
         owner: object,
         now: Callable[[], float],
     ) -> Generator[None, None, MasterAddress]:
-        """Do the same as `register` with topics that come in parts, in steps. `read` begins to read them, and may be
-        called again. Registrations of one name must not be in progress at once. Raises what reading raises, too."""
+        """Add or refresh a broker in steps, with topics that come in parts; otherwise like `register`. `read` begins to
+        read them, and may be called again. Registrations of one name must not be in progress at once. Raises what
+        reading raises, too."""
         attempt = 0
         while True:
             self.brokers.check_origin(broker)
@@ -221,7 +222,7 @@ class RouteTable:
         return _finish(self.wiping_write_perm(broker_name))
 
     def wiping_write_perm(self, broker_name: str) -> Generator[None, None, int]:
-        """Do the same in steps."""
+        """Remove the write permission as `wipe_write_perm` does, in steps."""
         return self._changing_perm(broker_name, lambda perm: perm & ~permission.WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
@@ -230,7 +231,7 @@ class RouteTable:
         return _finish(self.adding_write_perm(broker_name))
 
     def adding_write_perm(self, broker_name: str) -> Generator[None, None, int]:
-        """Do the same in steps."""
+        """Make the topics readable and writable as `add_write_perm` does, in steps."""
         count = yield from self._changing_perm(broker_name, lambda _: permission.READ_WRITE)
         self.brokers.forget_version(broker_name)
         return count

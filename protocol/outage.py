@@ -43,8 +43,8 @@ class Outage:
 
 
 class Outages:
-    """The same for many things of a kind, by key. Holds when the failure of each was last logged. Unlike an `Outage`,
-    one ends with the first success. There is an entry for each key that fails, at most MAX_KEYS."""
+    """The outages of many things of a kind, by key. Holds when the failure of each was last logged. Unlike an
+    `Outage`, one ends with the first success. There is an entry for each key that fails, at most MAX_KEYS."""
 
     __slots__ = ("_logged_at",)
 

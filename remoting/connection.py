@@ -329,8 +329,8 @@ class Connection:
     def answer_filled(
         self, request: RemotingCommand, template: ResponseTemplate, code: int, values: tuple[Value, ...], since: float
     ) -> None:
-        """Do the same for a response that has neither remark nor body. It becomes a command only if somebody looks at
-        it, or its codec has no template."""
+        """Send a response that has neither remark nor body, as `answer` sends others. It becomes a command only if
+        somebody looks at it, or its codec has no template."""
         if self.on_answer is None:
             if request.flag & RPC_ONEWAY or not self.is_open:
                 return

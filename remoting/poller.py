@@ -231,8 +231,8 @@ class Poller:
         return transport
 
     def take_over(self, transport: SocketTransport) -> None:
-        """As `add`, for a transport that may have read ahead: what it holds is handled now, in a turn of its own,
-        because the socket will not be ready for it."""
+        """Serve a transport that may have read ahead: what it holds is handled now, in a turn of its own, because the
+        socket will not be ready for it. Otherwise like `add`."""
         self._serve_from_now(transport)
         if transport.connection.is_open:
             self._turn.begin()

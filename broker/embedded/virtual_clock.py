@@ -99,8 +99,8 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
         self._in_run(self._advance, self.current_time() + seconds)
 
     async def advance_async(self, seconds: float) -> None:
-        """Do the same as `advance` for trio programs (whose run is not the cluster's, so their tasks continue
-        meanwhile)."""
+        """Let time pass as `advance` does, without blocking a trio program: its run is not the cluster's, so its tasks
+        continue meanwhile."""
         await trio.to_thread.run_sync(partial(self.advance, seconds))
 
     def advance_to(self, moment: datetime.datetime | datetime.time) -> None:
@@ -127,7 +127,7 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
             self._in_run(self._step, target)
 
     async def advance_until_async(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
-        """Do the same as `advance_until` for trio programs; `condition` is evaluated in a thread."""
+        """Evaluate `condition` in a thread, so that a trio program is not blocked; otherwise like `advance_until`."""
         await trio.to_thread.run_sync(partial(self.advance_until, condition, at_most_seconds=at_most_seconds))
 
     # What the cluster uses.

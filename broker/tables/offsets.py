@@ -269,7 +269,7 @@ class OffsetTable:
         return await self.persist_all()
 
     async def persist_all(self) -> bool:
-        """Do the same, after another call that writes meanwhile without the last changes."""
+        """Write the file as `persist` does, but wait for another call that is writing: it may lack the last changes."""
         async with self._persisting:
             return await self._writer.save_offloaded(self._offload)
 

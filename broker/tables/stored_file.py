@@ -35,7 +35,7 @@ class StoredFile:
         self.save_pieces([text.encode()])
 
     def save_pieces(self, pieces: Sequence[bytes]) -> None:
-        """Do the same with an encoded text in pieces."""
+        """Replace the content by an encoded text that comes in pieces; backup and errors are those of `save`."""
         JsonFile(self._files, self._path, _check_whole).save(*pieces)
 
 

@@ -26,7 +26,8 @@ class TableFile(Protocol):
         """Replace the content and keep the old content as backup; after a crash one of the two is whole."""
 
     def save_pieces(self, pieces: Sequence[bytes]) -> None:
-        """Do the same with an encoded text in pieces. A thread writes them and never holds the interpreter for long."""
+        """Save an encoded text in pieces, as `save` does. A thread writes them and never holds the interpreter
+        for long."""
 
 
 class NoFile:

@@ -98,7 +98,7 @@ class WriteBehind:
         return True
 
     async def save_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
-        """Do the same as `save`, but write in a thread. If `covered` says that something must be on disk first and is
+        """Write in a thread; otherwise like `save`. If `covered` says that something must be on disk first and is
         not, nothing is written. Raises OSError."""
         if not self.is_dirty or self._is_writing:
             return False

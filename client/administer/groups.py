@@ -204,8 +204,8 @@ class GroupAdmin(AdminBase):
     async def reset_offset_at(
         self, broker_address: str, group: str, topic: str, timestamp_ms: int, *, force: bool
     ) -> dict[MessageQueue, int]:
-        """Do the same at one broker, which notifies the members. Raises BrokerRefused with CONSUMER_NOT_ONLINE when
-        there are none."""
+        """Move a group whose members are online at one broker, which notifies them; return the new offsets. Raises
+        BrokerRefused with CONSUMER_NOT_ONLINE when there are none."""
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp_ms, is_force=force)
         response = await self._broker(broker_address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         return dict(ResetOffsetBody.decode(response.body).offset_table) if response.body else {}

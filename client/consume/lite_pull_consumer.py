@@ -175,8 +175,8 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
         return [] if polled is None else polled.messages
 
     async def take(self, timeout_seconds: float) -> Polled | None:
-        """Do the same as `poll`, for callers that can give back what they could not pass on. All waiting is done before
-        messages are taken, so that a cancelled call has taken none."""
+        """Take messages for callers that can give back what they could not pass on; otherwise like `poll`. All waiting
+        is done before messages are taken, so that a cancelled call has taken none."""
         self._open_nursery()
         self._check_subscribed()
         if self.auto_commit:

@@ -208,7 +208,8 @@ class PushConsumer(GroupConsumer, Generic[T]):
         self._set_listener(one, elsewhere)
 
     def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
-        """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
+        """Have `handler` called with up to `rules.batch_max_size` messages of one queue, which succeed or fail
+        together; otherwise like `listen`."""
         check_takes(handler, "messages")
         call = Handler(handler, self.thread_waits, self.rules.concurrency)
 
@@ -245,14 +246,15 @@ class PushConsumer(GroupConsumer, Generic[T]):
         return await self._receiver.receive(self._consuming)
 
     async def receive_within(self, timeout_seconds: float) -> Delivery[T] | None:
-        """Like `receive`; None when the time has passed. With a time of 0 it returns what is there."""
+        """Return the next message, or None when the time has passed; with a time of 0 what is there. Otherwise like
+        `receive`."""
         self._hand_out_messages()
         if not self._filters.are_settled:
             return await self._filters.guard(self._receiver.receive_within, self._consuming, timeout_seconds)
         return await self._receiver.receive_within(self._consuming, timeout_seconds)
 
     async def _receive_with_more(self, timeout_seconds: float | None, others: Callable[[], int]) -> Received[T] | None:
-        """Like `receive_within`, for a facade: with further messages that wait."""
+        """Return the next message together with further ones that wait, for a facade; None when the time has passed."""
         self._hand_out_messages()
         if not self._filters.are_settled:
             return await self._filters.guard(self._receiver.take_with_more, self._consuming, timeout_seconds, others)

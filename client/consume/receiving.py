@@ -118,7 +118,7 @@ class Receiver(Generic[T]):
         return delivery
 
     async def take(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
-        """Like `receive`; the message is not yet one that the application has to settle."""
+        """Return the next message, which the application does not have to settle yet, unlike that of `receive`."""
         if not isinstance(consuming, ConcurrentConsuming):
             return await self._take_ordered()
         while True:
@@ -141,7 +141,7 @@ class Receiver(Generic[T]):
     async def take_within(
         self, consuming: ConcurrentConsuming | OrderedConsuming, timeout_seconds: float
     ) -> Delivery[T] | None:
-        """Like `receive_within`; the message is not yet one that the application has to settle."""
+        """Return the next message, which the application does not have to settle yet; None when the time has passed."""
         deadline = trio.current_time() + timeout_seconds
         while True:
             await trio.lowlevel.checkpoint()
@@ -160,8 +160,8 @@ class Receiver(Generic[T]):
         timeout_seconds: float | None,
         others: Callable[[], int],
     ) -> Received[T] | None:
-        """Like `take_within`, with messages that wait behind that one. `others` returns how many callers wait for
-        messages beside this one."""
+        """Return the next message and those that wait behind it, to be settled later as with `take_within`. `others`
+        returns how many callers wait for messages beside this one."""
         if timeout_seconds is None:
             delivery: Delivery[T] | None = await self.take(consuming)
         else:

@@ -115,7 +115,7 @@ class ProcessQueue:
         return self.commit_offset
 
     def remove_one(self, message: MessageExt) -> int | None:
-        """Do as `remove` does with one message."""
+        """Remove one message that is consumed. Return the offset to commit, as `remove` does."""
         queue_offset = message.queue_offset
         if self._messages.pop(queue_offset, None) is not None:
             self.cached_bytes -= len(message.body)

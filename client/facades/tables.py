@@ -121,7 +121,8 @@ class PushConsumerFacade(Facade, Generic[T]):
         return ListenerCalls(self._core, handler, home=self._put_home, away=away, awaiting=self._callback(awaiting))
 
     def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
-        """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
+        """Have `handler` called with up to `rules.batch_max_size` messages of one queue, which succeed or fail
+        together; otherwise like `listen`."""
         check_takes(handler, "messages")
         self._call(self._core.listen_batch, self._callback(handler))
 

@@ -118,7 +118,7 @@ class Sender:
     async def deliver_until(
         self, deadline: float, outgoing: Outgoing, messages: Sequence[Message], queue: MessageQueue | None
     ) -> SendResult:
-        """See `deliver`."""
+        """Send until `deadline` (of this sender's clock) at the latest; otherwise like `deliver`."""
         if not self._in_flight.enter_nowait():
             await self._in_flight.enter(deadline)
         try:

@@ -16,7 +16,7 @@ def admin_commands() -> str:
 
 
 def admin_verbs() -> str:
-    """Return the same of the verbs."""
+    """Return a table of all verbs, then the options of each."""
     rows = [f"| [`{row[0]}`](#{row[0].replace(' ', '-')}) | {row[2]} |" for row in VERBS]
     sections = [f"### {row[0]}\n\n```text\n{Verb(row).usage()}\n```" for row in VERBS]
     return "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n\n" + "\n\n".join(sections)

@@ -84,7 +84,8 @@ class StoreLog:
         raise NotImplementedError
 
     def place_all(self, sizes_bytes: list[int]) -> list[int]:
-        """Do the same as `place` for the records of a batch, which are added one behind the other."""
+        """Return the physical offsets for the records of a batch, which are added one behind the other; for each holds
+        what `place` says."""
         raise NotImplementedError
 
     def room(self) -> int:

@@ -134,7 +134,7 @@ class Dispatch:
         self.apply_all((entry,))
 
     def apply_all(self, entries: Iterable[DispatchEntry]) -> None:
-        """Do the same for records in the order of the log."""
+        """Add the queue entries and index keys of committed records, which come in the order of the log."""
         messages: list[IndexKeys] = []
         touched = self._queues.touched
         for entry in entries:

@@ -42,7 +42,7 @@ class EntryBlocks:
         return held if held is not None else self.read(queue, queue_offset, count)
 
     def held(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes | None:
-        """Return the same if that takes no read of a file."""
+        """Return the entries if they are in memory, or None if a file has to be read."""
         block = self._blocks.get(queue)
         if (
             block is None
@@ -56,7 +56,7 @@ class EntryBlocks:
         return block.data[at : at + count * ENTRY_BYTES]
 
     def read(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
-        """Return the same from the file, and hold it unless it is long."""
+        """Return the entries from the file, and hold their block unless it is long."""
         if count > BLOCK_ENTRIES:
             return queue.entries(queue_offset, count)
         block = self._blocks.get(queue)

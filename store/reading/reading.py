@@ -178,8 +178,8 @@ class Reading:
         return list(ENTRY.iter_unpack(self.packed_entries(topic, queue_id, queue_offset, count)))
 
     def packed_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes:
-        """Return the same as they are stored (store/queues/consume_queue.py). Who reads entries one after the other, or
-        the newest, reads a file once for many of them."""
+        """Return the bytes of these entries as they are stored (store/queues/consume_queue.py). A caller that reads
+        entries one after the other, or the newest, reads a file once for many of them."""
         queue = self._queues.find(topic, queue_id)
         return self._blocks.entries(queue, queue_offset, count) if queue is not None else b""
 

@@ -316,7 +316,8 @@ def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:
 
 
 def _any_keys_and_tags(stored: bytes) -> tuple[int, str | None, str | None, tuple[str | None, ...]]:
-    """Do the same as `keys_and_tags` for properties that are left to Python; a delay in a batch has no effect."""
+    """Return hash of the tags, unique key and keys where `keys_and_tags` leaves them to Python; a delay in a batch has
+    no effect."""
     table = properties.parse_bytes(stored)
     tags = table.get(names.TAGS)
     return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS), ()

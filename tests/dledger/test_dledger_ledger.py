@@ -72,7 +72,7 @@ def opened(directory: Path, files: Files | None = None, directories: LogDirector
 
 
 def opened_sealed(directory: Path, files: Files | None = None, *, is_spread: bool = False) -> Ledger:
-    """The same for bodies that end with a checksum, as records have one."""
+    """Return an open ledger for bodies that end with a checksum, as records have one."""
     ledger = Ledger(
         files or Files(),
         str(directory),

@@ -38,7 +38,7 @@ def following(*terms: int, term: int = 1, **setup: object) -> Lab:
 
 
 def proven(*terms: int, term: int = 1, **setup: object) -> Lab:
-    """The same after n1 has compared the last entry."""
+    """Return such a follower after n1 has compared the last entry."""
     lab = following(*terms, term=term, **setup)
     last = lab.log.entry(lab.log.end_index)
     assert lab.pushed(PUSH_COMPARE, last, term=term).code == codes.SUCCESS

@@ -85,7 +85,7 @@ def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java
 
 @pytest.fixture(scope="module")
 def separate_admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
-    """The same in a process of its own: some of Java's commands work only once, or with one NameServer, per process."""
+    """The real Java mqadmin in a process of its own: some commands work once, or with one NameServer, per process."""
     admin = JavaAdmin(peer, tmp_path_factory.mktemp("separate-mqadmin"))
     yield admin
     admin.close()

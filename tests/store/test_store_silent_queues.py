@@ -45,7 +45,7 @@ def bounds(store: DefaultMessageStore, topic: str = "Early") -> tuple[int, int]:
 
 
 async def led(root: Path) -> DefaultMessageStore:
-    """The same store as that of a master."""
+    """Open the slave's store as that of a master."""
     return await open_store(root / "slave")
 
 
