@@ -14,7 +14,7 @@ from verb_calls import items
 
 Capture = pytest.CaptureFixture[str]
 FOUND, NO_NEW_MESSAGE, NOT_FOUND = 0, 19, 22
-PULL, QUERY, SEND = 11, 12, 310
+PULL, QUERY, UPDATE_OFFSET, RESET, SEND = 11, 12, 15, 222, 310
 
 
 class Broker(FakeCluster):
@@ -108,3 +108,53 @@ def test_dead_letters_are_resent_at_the_broker_that_holds_them_where_a_second_ru
         second_run = items(words, capsys)
         assert [(item["sendStatus"], item["brokerName"]) for item in second_run] == [("RESENT_BEFORE", "c")] * 4
         assert len(second.sent) == 4
+
+
+def progress_of(broker: str, offset: int, last_ms: int) -> dict[str, Any]:
+    queue = json.dumps({"topic": "T", "brokerName": broker, "queueId": 0})
+    row = {"brokerOffset": 10, "consumerOffset": offset, "lastTimestamp": last_ms}
+    return {"consumeTps": 1.0, "offsetTable": {queue: row}}
+
+
+def member(name: str) -> dict[str, Any]:
+    one = {"clientId": name, "clientAddr": "127.0.0.1:1", "language": "JAVA", "version": 407}
+    return {"connectionSet": [one], "subscriptionTable": {}}
+
+
+@contextmanager
+def readers(monkeypatch: pytest.MonkeyPatch, *, online: bool) -> Iterator[tuple[Broker, Broker]]:
+    """A group that is 2 messages behind at "b", which has stored nothing since, and 4 at "c"."""
+    with two_brokers(monkeypatch) as (first, second):
+        first.more = {208: progress_of("b", 8, 1_000), 203: member("1@m") if online else {}}
+        second.more = {208: progress_of("c", 6, 1 << 50), 203: member("2@m") if online else {}}
+        for broker in (first, second):
+            broker.bodies = [b"x"] * 10
+        yield first, second
+
+
+def test_the_lag_of_a_group_is_that_of_all_brokers_and_its_members_are_those_of_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    with readers(monkeypatch, online=True):
+        [lag] = items(["lag", "--atLeast", "6"], capsys)
+        assert (lag["backlog"], lag["members"], lag["behindMs"] > 0) == (6, 2, True)
+        assert items(["lag", "--atLeast", "7"], capsys) == []
+        assert [row["brokerName"] for row in items(["lag", "G"], capsys)] == ["c", "b"]
+
+
+def test_a_reset_with_members_online_is_passed_on_by_each_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    with readers(monkeypatch, online=True) as (first, second):
+        items(["offsets", "reset", "G", "T", "--to", "first", "--yes"], capsys)
+        assert [len(broker.fields_of(RESET)) for broker in (first, second)] == [1, 1]
+
+
+def test_a_reset_at_one_broker_leaves_the_other_as_it_is(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    with readers(monkeypatch, online=False) as (first, second):
+        words = ["offsets", "reset", "G", "T", "--queue", "0", "--yes"]
+        [moved] = items([*words, "--broker", "c", "--to", "+3"], capsys)
+        assert (moved["brokerName"], moved["before"], moved["offset"]) == ("c", 6, 9)
+        assert (first.fields_of(UPDATE_OFFSET), len(second.fields_of(UPDATE_OFFSET))) == ([], 1)
+        moved_both = items([*words, "--to", "-7"], capsys)
+        assert [(each["brokerName"], each["offset"]) for each in moved_both] == [("b", 1), ("c", 0)]

@@ -11,7 +11,7 @@ from triomq.client.api import ConsumeFromWhere, LitePullConsumer, MessageExt, Pu
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
-from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from triomq.protocol.message_queue import MessageQueue
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -102,3 +102,28 @@ async def test_what_a_poll_returned_before_its_topic_was_deleted_does_not_count_
             await consumer.poll()
         assert await consumer.position(MessageQueue("T", "a", 0)) is None
     assert deletion.stored() == []
+
+
+async def test_a_slave_that_does_not_know_the_topic_yet_does_not_end_the_position_in_it(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    master, slave = cluster.broker, cluster.replica("a")
+    master.store("T", 0, b"0", b"1", b"2")
+    slave.will(RequestCode.PULL_MESSAGE, *[refuse(ResponseCode.TOPIC_NOT_EXIST)] * 1000)
+    done: list[bytes] = []
+
+    def suggest_slave(next_offset: int, first: int, end: int) -> PullMessageResponseHeader:
+        return PullMessageResponseHeader(
+            suggest_which_broker_id=1, next_begin_offset=next_offset, min_offset=first, max_offset=end
+        )
+
+    async def take(message: MessageExt) -> None:
+        done.append(message.body)
+
+    master._bounds = suggest_slave  # type: ignore[method-assign]
+    async with PushConsumer("G", name_server=NAME_SERVER, consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+        consumer.listen(take)
+        await trio.sleep(STORED_EVERY_SECONDS)
+    assert slave.of(RequestCode.PULL_MESSAGE)
+    assert (done, master.offsets["G", "T", 0]) == ([b"0", b"1", b"2"], 3)

@@ -17,6 +17,7 @@ from trio.testing import MockClock
 
 import triomq
 from triomq import ConsumeRules, ConsumeStatus, MessageExt, RetryLater, aio, blocking
+from triomq.client.consume.failed_messages import MAX_REASON_LENGTH, FailedMessages, printable, retry_message
 from triomq.protocol import properties as property_text
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.dead_letters import REASON, TRIES
@@ -246,3 +247,27 @@ async def test_a_message_that_takes_too_long_at_its_last_try_has_that_for_a_reas
 
 async def sleep(_: MessageExt) -> None:
     await trio.sleep(1000)
+
+
+@pytest.mark.parametrize(("asked", "level"), [(0, "5"), (1, "1"), (18, "18")])
+def test_a_new_message_for_a_failed_one_has_the_delay_asked_for_or_a_growing_one(asked: int, level: str) -> None:
+    failed = MessageExt("T", b"x")
+    failed.reconsume_times = 2
+    again = retry_message("G", failed, asked, 16)
+    assert (again.topic, again.properties["DELAY"], again.properties["RECONSUME_TIME"]) == ("%RETRY%G", level, "3")
+
+
+async def test_a_message_that_comes_back_with_a_reason_is_taken_back_by_its_broker(
+    fakes: FakeCluster, autojump_clock: MockClock
+) -> None:
+    """To store it again, with the reason, has not moved it to the dead letters before: it would come back forever."""
+    failed = MessageExt("T", b"x", properties={REASON: "no", TRIES: "1"})
+    async with triomq.Producer("P", name_server=NAME_SERVER) as producer:
+        await producer.client.route("T")
+        assert await FailedMessages(producer.client, "G").deliver_again(failed, "a", -1, 16, "still no")
+    assert (sent_back(fakes), letters(fakes)) == (1, [])
+
+
+def test_a_reason_of_just_the_greatest_length_is_whole() -> None:
+    assert printable("x" * MAX_REASON_LENGTH) == "x" * MAX_REASON_LENGTH
+    assert printable("x" * MAX_REASON_LENGTH + "y") == "x" * (MAX_REASON_LENGTH - 1) + "…"

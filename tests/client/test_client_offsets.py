@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triomq.client.consume.offset_store import FileOffsets
+from triomq.client.consume.first_offset import begin_offset
+from triomq.client.consume.offset_store import BrokerOffsets, FileOffsets
 from triomq.client.core.errors import LocalOffsetsUnreadable, MQClientError
 from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
+from triomq.client.core.requests import Call
+from triomq.client.core.results import ConsumeFromWhere
+from triomq.client.instance.client import Client
+from triomq.protocol.codes import RequestCode
 from triomq.protocol.message_queue import MessageQueue
 
 Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
@@ -137,3 +145,53 @@ def test_whatever_is_saved_is_loaded(table: dict[MessageQueue, int]) -> None:
         file = LocalOffsetFile(Path(directory), "c", "g")
         file.save(table)
         assert file.load() == table
+
+
+class Brokers:
+    """The client, as far as offsets need one: every request, with the address that got it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, dict[str, Any]]] = []
+
+    async def master_of(self, broker_name: str, topic: str) -> str:
+        return f"{broker_name}:10911"
+
+    async def readable_broker(self, broker_name: str, topic: str) -> SimpleNamespace:
+        return SimpleNamespace(address=f"{broker_name}:10911")
+
+    async def call(self, address: str, call: Call[Any]) -> int:
+        self.calls.append((address, call.request.code, dict(call.request.ext_fields or {})))
+        return 7
+
+
+async def test_a_broker_that_is_back_gets_the_offsets_that_it_holds_and_no_others() -> None:
+    client = Brokers()
+    offsets = BrokerOffsets(cast(Client, client), "G")
+    for broker_name in ("a", "b"):
+        for number in (0, 1):
+            offsets.table.restore(MessageQueue("T", broker_name, number), 5 + number)
+    await offsets.store_again("b")
+    stored = [(address, fields["queueId"], fields["commitOffset"]) for address, _, fields in client.calls]
+    assert [tuple(map(str, each)) for each in stored] == [("b:10911", "0", "5"), ("b:10911", "1", "6")]
+
+
+@pytest.mark.parametrize(
+    ("topic", "start", "code"),
+    [
+        ("T", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, RequestCode.GET_MAX_OFFSET),
+        ("T", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
+        ("T", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, None),
+        ("%RETRY%G", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, None),
+        ("%RETRY%G", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, RequestCode.GET_MAX_OFFSET),
+        ("%RETRY%G", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, None),
+    ],
+)
+async def test_a_new_group_begins_where_it_says_and_in_its_retry_topic_where_rocketmqs_do(
+    topic: str, start: ConsumeFromWhere, code: RequestCode | None
+) -> None:
+    client = Brokers()
+    moment = datetime(2026, 5, 5, 12, tzinfo=UTC)
+    found = await begin_offset(cast(Client, client), MessageQueue(topic, "a", 0), start, moment)
+    assert (found, [asked for _, asked, _ in client.calls]) == ((0, []) if code is None else (7, [code]))
+    if code is RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+        assert str(client.calls[0][2]["timestamp"]) == "1777982400000", "in milliseconds"

@@ -106,6 +106,23 @@ def test_slow_brokers_rest_and_come_back() -> None:
     assert {queue.broker_name for _ in range(6) if (queue := topic.next_queue(faults, 4001))} == {"b-a"}
 
 
+@pytest.mark.parametrize(
+    ("latency_ms", "rest_ms"),
+    [
+        (549, 0),
+        (550, 2_000),
+        (1_799, 2_000),
+        (1_800, 5_000),
+        (3_000, 6_000),
+        (5_000, 10_000),
+        (14_999, 10_000),
+        (15_000, 30_000),
+    ],
+)
+def test_each_latency_has_its_rest(latency_ms: int, rest_ms: int) -> None:
+    assert avoidance_ms(latency_ms) == rest_ms
+
+
 @given(st.integers(0, 100_000), st.integers(0, 100_000))
 def test_slower_means_longer_rest(one: int, other: int) -> None:
     assert (avoidance_ms(one) <= avoidance_ms(other)) or one > other

@@ -17,9 +17,13 @@ from trio.testing import MockClock
 
 import triomq
 from triomq import aio, blocking
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.unsettled import MANY, Unsettled
 from triomq.client.core.errors import ClientClosed, ConfigurationError, NotSettled
 from triomq.client.core.results import ConsumeFromWhere
 from triomq.protocol.message import MessageExt
+from triomq.protocol.message_queue import MessageQueue
 
 COUNT = 5
 OPTIONS: dict[str, Any] = {"name_server": NAME_SERVER, "consume_from": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
@@ -180,3 +184,31 @@ def test_a_copy_of_a_message_is_nobodys_to_acknowledge(cluster: FakeCluster) -> 
             assert (other.body, other.queue_offset, other.store_host) == (b"0", 0, message.store_host)
             with pytest.raises(RuntimeError, match="not handed out"):
                 other.ack()
+
+
+class Nobody:
+    """Is told of deliveries, and does nothing."""
+
+    def begin(self, delivery: Delivery) -> None: ...
+
+    def settled(self, delivery: Delivery, error: triomq.RetryLater | None) -> None: ...
+
+    def returned(self, delivery: Delivery) -> None: ...
+
+
+def test_messages_of_queues_that_have_moved_are_forgotten_where_there_are_many() -> None:
+    held, lost = (AssignedQueue(MessageQueue("T", "a", number), 0, 0) for number in (0, 1))
+    table = Unsettled()
+
+    def add(assigned: AssignedQueue) -> Delivery:
+        delivery = Delivery(MessageExt("T", b"x"), Nobody(), assigned)
+        table.add(delivery)
+        return delivery
+
+    kept = add(held)
+    for _ in range(MANY):
+        add(lost)
+    lost.drop()
+    assert len(table.held()) == MANY + 1
+    new = add(held)
+    assert table.held() == [kept, new]

@@ -36,6 +36,19 @@ def test_rates_of_the_last_minute() -> None:
     assert stats.of_topic("T").consume_failed_msgs == 0
 
 
+def test_what_is_counted_later_than_the_window_is_long_counts() -> None:
+    """A consumer runs for days: the buckets of its first minute, and of its first hour, are not all that it has."""
+    clock = Clock()
+    stats = ConsumerStats(clock)
+    for _ in range(7200):
+        stats.pulled("T", 20, 10)
+        stats.consumed("T", 4, 9, 1)
+        clock.ms += 1000
+    rates = stats.of_topic("T")
+    assert (rates.pull_tps, rates.consume_ok_tps, rates.consume_failed_tps) == (10.0, 9.0, 1.0)
+    assert 3540 <= rates.consume_failed_msgs <= 3600
+
+
 def test_lines_are_written_as_java_does() -> None:
     assert line("Pub", 1, None, True, "") == "Pub\x011\x01null\x01true\x01\x02"
 

@@ -106,6 +106,14 @@ def test_a_log_with_nothing_in_common_begins_with_the_leaders_entry() -> None:
     assert (lab.log.begin_index, lab.log.end_index, lab.member.committed) == (7, 7, -1)
 
 
+def test_what_another_log_replaces_is_not_committed_any_more() -> None:
+    lab = proven(0, 0, 0)
+    lab.pushed(PUSH_COMMIT, committed=2)
+    lab.follow(2, "n2")
+    lab.pushed(PUSH_TRUNCATE, entry(1, 1), term=2, leader="n2")
+    assert (lab.log.begin_index, lab.log.end_index, lab.member.committed) == (1, 1, 0)
+
+
 def test_what_is_before_the_leaders_first_entry_stays_only_if_it_is_proven() -> None:
     """The logs may have parted there, which a leader without those entries cannot see."""
     lab = following(0, 0, 0)
@@ -154,6 +162,31 @@ def test_a_missing_push_makes_the_leader_compare_after_a_second() -> None:
     assert lab.pushed(PUSH_APPEND, entry(0, 1)).code == codes.INCONSISTENT_STATE
     lab.pushed(PUSH_COMPARE, entry(0, 1))
     assert lab.pushed(PUSH_APPEND, entry(1, 1), entry(2, 1)).end_index == 2
+
+
+def test_another_early_push_does_not_put_off_the_comparison() -> None:
+    lab = proven(1)
+    assert lab.pushed(PUSH_APPEND, entry(2, 1)) is None
+    lab.turn(600)
+    assert lab.pushed(PUSH_APPEND, entry(3, 1)) is None
+    lab.turn(399)
+    assert lab.pushed(PUSH_APPEND, entry(4, 1)) is None
+    lab.turn(1)
+    assert lab.replies[-1].code == codes.INCONSISTENT_STATE
+
+
+def test_another_missing_push_has_a_second_of_its_own_to_come() -> None:
+    lab = proven(1)
+    for index in (2, 4):
+        assert lab.pushed(PUSH_APPEND, entry(index, 1)) is None
+    lab.turn(600)
+    lab.pushed(PUSH_APPEND, entry(1, 1))
+    assert lab.log.end_index == 2
+    replies = len(lab.replies)
+    lab.turn(999)
+    assert len(lab.replies) == replies, "the third entry is awaited since the second came"
+    lab.turn(1)
+    assert lab.replies[-1].code == codes.INCONSISTENT_STATE
 
 
 def test_early_pushes_have_a_bound() -> None:
@@ -422,6 +455,48 @@ def test_a_follower_that_agrees_and_refuses_an_entry_is_truncated_first() -> Non
     assert cut.request.entry.index == 0
     lab.reply_push(cut, codes.SUCCESS, end=0)
     assert [push.request.entry.index for push in lab.pushes(PUSH_APPEND)] == [1]
+
+
+def test_a_follower_that_was_truncated_is_not_truncated_at_the_next_trouble() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    lab.propose(1, body(1))
+    lab.turn()
+    for code, cuts in ((codes.INCONSISTENT_STATE, 1), (None, 0)):
+        (push,) = lab.pushes(PUSH_APPEND)
+        if code is None:
+            lab.answer(push, None)
+        else:
+            lab.reply_push(push, code)
+        lab.turn(500)
+        lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.INCONSISTENT_STATE, begin=0, end=0)
+        lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.SUCCESS, begin=0, end=0)
+        truncations = lab.pushes(PUSH_TRUNCATE)
+        assert len(truncations) == cuts
+        for cut in truncations:
+            lab.reply_push(cut, codes.SUCCESS, end=0)
+    assert [push.request.entry.index for push in lab.pushes(PUSH_APPEND)] == [1]
+
+
+def test_a_follower_that_makes_trouble_again_at_once_is_compared_after_a_pause() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    lab.propose(1, body(1))
+    lab.turn()
+    lab.answer(lab.pushes(PUSH_APPEND)[0], None)
+    (first,) = lab.pushes(PUSH_COMPARE)
+    lab.turn(100)
+    lab.answer(first, None)
+    lab.turn(499)
+    assert lab.pushes(PUSH_COMPARE) == []
+    lab.turn(1)
+    assert len(lab.pushes(PUSH_COMPARE)) == 1
 
 
 def test_the_answer_to_a_push_of_before_a_comparison_does_not_count() -> None:
@@ -723,6 +798,21 @@ def test_a_member_that_does_not_get_the_last_entry_in_time_stays_a_follower() ->
     lab.turn(1000)
     assert lab.replies[-1] == TransferResponse(code=codes.TAKE_LEADERSHIP_FAILED, term=1)
     assert lab.member.role is Role.FOLLOWER
+
+
+def test_a_member_whose_takeover_failed_can_take_over_later() -> None:
+    lab = proven(1)
+    for term in (1, 5):
+        lab.ask(transfer(lab, transfer_id="n1", transferee_id="n0", take_leadership_ledger_index=0))
+        votes = lab.calls(VoteRequest)
+        assert [call.request.term for call in votes] == [term + 1, term + 1]
+        for call in votes:
+            lab.answer(call, VoteResponse(vote_result=codes.REJECT_ALREADY_VOTED))
+        lab.turn(lab.member._core.timing.transfer_ms)
+        assert lab.replies[-1].code == codes.TAKE_LEADERSHIP_FAILED
+        lab.follow(term + 4)
+        lab.pushed(PUSH_COMPARE, lab.log.entry(0), term=term + 4)
+        lab.sent.clear()
 
 
 def test_while_it_takes_over_a_member_gives_no_vote_to_an_equal_candidate() -> None:

@@ -241,6 +241,32 @@ def test_a_member_that_is_not_ready_gets_a_second_heartbeat_at_once() -> None:
     assert len(lab.calls(HeartBeatRequest, "n1")) == 1
 
 
+def test_a_member_that_is_still_not_ready_gets_its_next_heartbeat_with_the_others() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.turn(2000)
+    for _ in range(2):
+        lab.answer(lab.calls(HeartBeatRequest, "n1")[0], HeartBeatResponse(code=codes.TERM_NOT_READY))
+    assert lab.calls(HeartBeatRequest, "n1") == []
+    lab.turn(2000)
+    assert len(lab.calls(HeartBeatRequest, "n1")) == 1
+
+
+def test_a_late_answer_to_an_earlier_heartbeat_takes_nothing_from_what_a_later_one_has_shown() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.turn(2000)
+    lab.turn(2000)
+    earlier, later = lab.calls(HeartBeatRequest, "n1")
+    lab.answer(later, HeartBeatResponse())
+    lab.answer(earlier, HeartBeatResponse())
+    for _ in range(3):
+        lab.turn(2000)
+    assert lab.member.role is Role.LEADER, "the quorum was there six seconds ago"
+    lab.turn(2000)
+    assert lab.member.role is Role.CANDIDATE
+
+
 def test_a_member_whose_disk_refuses_does_not_want_to_lead() -> None:
     """D14: heartbeats of a leader that can take nothing would keep the group without a master."""
     lab = Lab()
