@@ -10,6 +10,9 @@ from free_ports import free_port
 from verb_calls import SETTINGS, items, lines
 
 from triomq.admin.__main__ import main
+from triomq.admin.diagnosis import CRITICAL, WARNING
+from triomq.admin.diagnosis.dledger import examine_members
+from triomq.dledger import status
 from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
@@ -62,3 +65,15 @@ def test_who_leads_a_group_of_one_keeps_the_leadership(capsys: Capture, monkeypa
         assert lines(["config", "get", "dLegerLeader"], capsys)[1].split()[1:] == ["dLegerLeader", "n0"]
         assert main(["dledger", "replace", "G", "n9", "-"]) == 2
         assert "n9 is no member" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("there", "severity"), [(3, WARNING), (2, CRITICAL), (1, CRITICAL)])
+def test_half_of_the_members_of_a_group_are_no_majority(there: int, severity: str) -> None:
+    peers = ";".join(f"n{number}-10.0.0.{number}:1" for number in range(4))
+    tables = {
+        number: {status.GROUP: "G", status.SELF: f"n{number}", status.PEERS: peers, status.ROLE: "follower"}
+        for number in range(there)
+    }
+    addresses = {number: f"10.0.0.{number}:10911" for number in range(there)}
+    found = {each.code: each.severity for each in examine_members("b", addresses, tables)}
+    assert found["dledger-member-away"] == severity

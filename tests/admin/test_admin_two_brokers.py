@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fake_cluster import FakeCluster, fake_cluster
 from stored_records import encoded
 from verb_calls import items
 
+from triomq.admin.diagnosis import Finding
+from triomq.admin.diagnosis.topics import examine_topics
+from triomq.admin.output import Output
+from triomq.admin.run import Run
+from triomq.admin.session import Session
+
 Capture = pytest.CaptureFixture[str]
 FOUND, NO_NEW_MESSAGE, NOT_FOUND = 0, 19, 22
-PULL, QUERY, UPDATE_OFFSET, RESET, SEND = 11, 12, 15, 222, 310
+PULL, QUERY, UPDATE_OFFSET, UPDATE_CONFIG, RESET, SEND = 11, 12, 15, 25, 222, 310
 
 
 class Broker(FakeCluster):
@@ -158,3 +164,38 @@ def test_a_reset_at_one_broker_leaves_the_other_as_it_is(monkeypatch: pytest.Mon
         assert (first.fields_of(UPDATE_OFFSET), len(second.fields_of(UPDATE_OFFSET))) == ([], 1)
         moved_both = items([*words, "--to", "-7"], capsys)
         assert [(each["brokerName"], each["offset"]) for each in moved_both] == [("b", 1), ("c", 0)]
+
+
+def test_a_quota_of_a_cluster_is_set_at_each_of_its_brokers(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    with two_brokers(monkeypatch) as brokers:
+        items(["quota", "set", "group", "G", "messagesIn=1", "--cluster", "C", "--yes"], capsys)
+        assert [len(broker.fields_of(UPDATE_CONFIG)) for broker in brokers] == [1, 1]
+
+
+def findings_of_topics(address: str) -> list[Finding]:
+    with Session(address) as session:
+        return list(examine_topics(Run(session, {}, cast(Output, None))))
+
+
+def test_letters_of_today_at_the_first_of_two_brokers_are_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    recent, old = {"lastUpdateTimestamp": 1 << 50}, {"lastUpdateTimestamp": 1}
+    with two_brokers(monkeypatch) as (first, second):
+        for broker, last in ((first, recent), (second, old)):
+            queue = json.dumps({"topic": "%DLQ%G", "brokerName": broker.name, "queueId": 0})
+            broker.more = {
+                202: {"offsetTable": {queue: {"minOffset": 0, "maxOffset": 2, **last}}},
+                206: {"topicList": ["%DLQ%G"]},
+            }
+        [found] = findings_of_topics(first.address)
+    assert (found.code, "4 dead letters" in found.what) == ("dead-letters", True)
+
+
+def test_a_wiped_permission_is_told_by_the_broker_that_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with two_brokers(monkeypatch) as (first, second):
+        first.more = {206: {"topicList": ["T"]}, 21: {"topicConfigTable": {"T": {"perm": 4}}}}
+        second.more = {21: {"topicConfigTable": {"T": {"perm": 6}}}}
+        route = first._bodies()[105]
+        route["queueDatas"][1]["perm"] = 4
+        first.more[105] = route
+        [found] = findings_of_topics(first.address)
+    assert (found.code, found.subject) == ("wiped", "c")

@@ -187,7 +187,7 @@ def test_a_copy_of_a_message_is_nobodys_to_acknowledge(cluster: FakeCluster) -> 
 
 
 class Nobody:
-    """Is told of deliveries, and does nothing."""
+    """Receives what becomes of deliveries, and keeps nothing."""
 
     def begin(self, delivery: Delivery) -> None: ...
 

@@ -439,9 +439,30 @@ async def test_an_entry_that_no_record_can_hold_keeps_no_other_from_the_log(
     assert follower.offsets.query("G", "T", 0) == 5
     assert follower.offsets.query("Long", "T", 0) == -1, "4 KiB are all that a file of this log holds"
     assert leader.log.is_settled
+    follower.topics.log = None
+    follower.topics.update(TopicConfig(topic_name="Stale"))
     await leader.lead()
     await follower.take_from(leader)
+    assert follower.topics.get("Stale") is None, "all parts that there are have arrived"
     assert follower.log.is_whole
+
+
+async def test_a_change_that_the_store_refuses_is_written_once_it_takes_something_again(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, follower = await open_two(tmp_path)
+    refusals = leader.member.store._refusals
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leader.log.run_as_leader)
+        refusals.set("log", "too many open files")
+        leader.offsets.commit("G", "T", 0, 5)
+        await trio.sleep(10 * module.SOON_SECONDS)
+        refusals.set("log", None)
+        await trio.sleep(3 * module.SOON_SECONDS)
+        nursery.cancel_scope.cancel()
+    leader.commit()
+    await follower.take_from(leader)
+    assert follower.offsets.query("G", "T", 0) == 5
 
 
 async def office_taken(member: Member) -> None:
