@@ -111,7 +111,7 @@ class RemotingClient:
             connection = await self._connect(address, timeout_seconds)
         command.flag |= RPC_ONEWAY
         with trio.move_on_after(timeout_seconds):
-            await connection.wait_drained()
+            await connection.backpressure.wait_drained()
         if not connection.send_oneway(command):
             if connection.is_open:
                 raise TooManyRequests(f"{address} reads more slowly than requests are sent")

@@ -14,7 +14,6 @@ Nothing that one peer sends affects another connection: a malformed frame closes
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Final
@@ -26,19 +25,13 @@ from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_with
 from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse, Value
+from triomq.remoting.backpressure import Backpressure
 from triomq.remoting.compiling import mypyc_attr
-from triomq.remoting.connection_settings import (
-    DEFAULT_HIGH_WATER_BYTES,
-    TIGHT_HIGH_WATER_BYTES,
-    ConnectionSettings,
-    RequestHandler,
-    Transport,
-)
+from triomq.remoting.connection_settings import ConnectionSettings, RequestHandler, Transport
 from triomq.remoting.connection_tasks import Tasks
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.handshake import frame_fault
 from triomq.remoting.log import get_logger
-from triomq.remoting.memory import MemoryBudget, Share
 from triomq.remoting.scheduling.step_line import Steps
 from triomq.remoting.turn import Turn
 from triomq.remoting.unanswered import Unanswered
@@ -93,16 +86,9 @@ class Connection:
         self._output: list[bytes] = []
         self._output_bytes = 0
         self._marked = False
-        self._backlog_bytes = 0
-        self._high_water_bytes = settings.high_water_bytes or DEFAULT_HIGH_WATER_BYTES
-        self._low_water_bytes = settings.low_water_bytes or self._high_water_bytes // 4
-        self._room_bytes = self._high_water_bytes
-        self._drained: trio.Event | None = None
+        self.backpressure = Backpressure(settings, self)
         self._pending_close_reason: str | None = None
-        self._memory = settings.memory or MemoryBudget(sys.maxsize)
-        self._share = Share(self._memory, self)
         self._has_frame = False
-        self._was_tight = False
         self._is_in_order = False
         self._unanswered = Unanswered(nursery)
         self._max_unanswered = settings.max_unanswered
@@ -143,8 +129,8 @@ class Connection:
 
     def _receive_many(self, commands: list[RemotingCommand]) -> None:
         """Handle the requests of one read until the turn is over or the peer's output is full; the rest waits."""
-        if self._memory.is_tight is not self._was_tight:
-            self._set_room()
+        backpressure = self.backpressure
+        backpressure.look_at_memory()
         handler = self._handler
         turn = self.turn
         is_over = False
@@ -155,7 +141,7 @@ class Connection:
                 self._waiting.append(command)
             else:
                 handler.handle(self, command)
-                if self._output_bytes > self._room_bytes or turn.is_over():
+                if self._output_bytes > backpressure.room_bytes or turn.is_over():
                     is_over = True
                     if not self._waiting:
                         self._spent_seconds = turn.read_clock() - turn.arrived
@@ -165,12 +151,12 @@ class Connection:
 
     def _read_frame(self, *, is_new: bool) -> None:
         self._has_frame = self._decoder.held_bytes > 0
-        if not self._share.read_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=is_new):
+        if not self.backpressure.share.read_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=is_new):
             self._stop_reading(_NO_MEMORY)
 
     def _wait_for_turn(self) -> None:
         if self._waiting and self.is_open:
-            self._share.set_waiting(self._waiting.held_bytes)
+            self.backpressure.share.set_waiting(self._waiting.held_bytes)
             if self._is_in_order or self._waiting.is_full():
                 self._stop_reading(_WAITING)
             self._mark()  # `flush` knows whether the peer takes what there is
@@ -178,7 +164,7 @@ class Connection:
     def must_wait(self) -> bool:
         """Return whether a response must wait for a later turn (`postpone`): the peer does not take what there is, or
         the turn has lasted long enough."""
-        return self._output_bytes > self._room_bytes or self.turn.is_over()
+        return self._output_bytes > self.backpressure.room_bytes or self.turn.is_over()
 
     def postpone(self, later: RemotingCommand | Callable[[], None]) -> None:
         """Handle a request, or call a function, in a later turn, unless the connection is closed by then. Requests that
@@ -192,12 +178,13 @@ class Connection:
     def work(self) -> bool:
         """Handle requests that wait (called by Turn.run). Return whether there are more for the next turn."""
         waiting = self._waiting
+        backpressure = self.backpressure
         turn = self.turn
         scheduler = turn.scheduler
         began = turn.read_clock()
         turn.arrived = began - self._spent_seconds
         try:
-            while waiting and self._output_bytes <= self._room_bytes:
+            while waiting and self._output_bytes <= backpressure.room_bytes:
                 before_bytes = self._output_bytes
                 each = waiting.popleft()
                 if isinstance(each, RemotingCommand):
@@ -213,9 +200,9 @@ class Connection:
         if self._is_in_order:
             self._spent_seconds += turn.read_clock() - began
         if self.is_open and (not waiting or (not self._is_in_order and waiting.has_room())):
-            self._share.set_waiting(self._waiting.held_bytes)
+            self.backpressure.share.set_waiting(self._waiting.held_bytes)
             self._resume_reading(_WAITING)
-        if waiting and self._output_bytes <= self._room_bytes:
+        if waiting and self._output_bytes <= backpressure.room_bytes:
             return True
         self._will_work = False
         if self.is_open:
@@ -242,41 +229,29 @@ class Connection:
             self.close(self._pending_close_reason)
 
     def wrote(self, backlog_bytes: int) -> None:
-        """Apply back-pressure after the transport's backlog (bytes accepted but not sent) has changed."""
-        self._backlog_bytes = backlog_bytes
-        self._share.set_backlog(backlog_bytes)
-        self._set_room()
-        if self._drained is not None:
-            self._drained.set()
-            self._drained = None
-        if self._room_bytes < 0:
+        """Stop or continue to read after the transport's backlog (bytes accepted but not sent) has changed."""
+        backpressure = self.backpressure
+        backpressure.set_backlog(backlog_bytes)
+        if backpressure.room_bytes < 0:
             self._stop_reading(_UNSENT)
-        elif backlog_bytes <= self._low_water_bytes:
+        elif backpressure.is_drained:
             self._resume_reading(_UNSENT)
             if self._waiting:
                 self._spent_seconds = 0.0  # that the peer took nothing does not make its requests old
                 self._work_soon()
 
-    def _set_room(self) -> None:
-        """Compute how much output this turn may add: less while memory is tight."""
-        self._was_tight = self._memory.is_tight
-        high = min(self._high_water_bytes, TIGHT_HIGH_WATER_BYTES) if self._was_tight else self._high_water_bytes
-        self._room_bytes = high - self._backlog_bytes
-
     def hold(self, count: int) -> bool:
         """Count these bytes (a negative number: no longer) as held for the peer. Return whether memory is tight."""
-        if self.is_open:
-            self._share.keep(count)
-        return self._memory.is_tight
+        return self.backpressure.hold(count)
 
     def task_began(self, size_bytes: int) -> None:
         """Count a request of this size as held until the task that handles it has ended (`task_ended`)."""
-        self.hold(size_bytes)
-        self._memory.task_began(self.remote.ip, size_bytes)
+        self.backpressure.hold(size_bytes)
+        self.backpressure.memory.task_began(self.remote.ip, size_bytes)
 
     def task_ended(self, size_bytes: int) -> None:
-        self.hold(-size_bytes)
-        self._memory.task_ended(self.remote.ip, size_bytes)
+        self.backpressure.hold(-size_bytes)
+        self.backpressure.memory.task_ended(self.remote.ip, size_bytes)
 
     def close_soon(self, reason: str) -> None:
         """Close when the requests that have arrived are handled and this turn's output is sent."""
@@ -284,12 +259,12 @@ class Connection:
         self._mark()
 
     def may_read(self) -> None:
-        """Continue to read (called by `_share`)."""
+        """Continue to read (called by the share of the memory budget)."""
         self._resume_reading(_NO_MEMORY)
 
     def _work_soon(self) -> None:
         """Continue with the requests that wait, once the peer has taken enough."""
-        has_room = self._backlog_bytes <= self._low_water_bytes and self._room_bytes >= 0
+        has_room = self.backpressure.is_drained and self.backpressure.room_bytes >= 0
         if has_room and not self._will_work and self.is_open:
             self._will_work = True
             self.turn.postpone(self)
@@ -354,9 +329,9 @@ class Connection:
         """Send a request and return the response. Raises RemotingTimeout, ConnectionClosed, TooManyRequests."""
         self._check_usable()
         deadline = trio.current_time() + timeout_seconds
-        if self._backlog_bytes > self._high_water_bytes:
+        if self.backpressure.is_over:
             with trio.move_on_at(deadline) as limit:
-                await self.wait_drained()
+                await self.backpressure.wait_drained()
             if limit.cancelled_caught:
                 raise RemotingTimeout(f"{self.remote.text} reads nothing; request {command.code} was not sent")
             self._check_usable()  # other tasks that waited may have sent requests meanwhile
@@ -377,20 +352,12 @@ class Connection:
 
     def send_oneway(self, command: RemotingCommand) -> bool:
         """Send a request without a response. Return False if the connection is closed or its backlog is full."""
-        if not self.is_open or self._backlog_bytes > self._high_water_bytes:
+        if not self.is_open or self.backpressure.is_over:
             return False
         command.flag |= RPC_ONEWAY
         self._assign_opaque(command)
         self._send(command)
         return True
-
-    async def wait_drained(self, backlog_bytes: int | None = None) -> None:
-        """Wait until at most `backlog_bytes` (None: the low water mark) are unsent, or the connection is closed."""
-        limit = self._low_water_bytes if backlog_bytes is None else backlog_bytes
-        while self.is_open and self._backlog_bytes > limit:
-            if self._drained is None:
-                self._drained = trio.Event()
-            await self._drained.wait()
 
     def close(self, reason: str) -> None:
         """Close for `reason`; further calls do nothing."""
@@ -401,15 +368,14 @@ class Connection:
         self._output.clear()
         self._output_bytes = 0
         self._waiting.clear()
-        if self._drained is not None:
-            self._drained.set()
+        self.backpressure.end()
         self._tasks.cancel()
         self._unanswered.fail(ConnectionClosed(f"connection to {self.remote.text} was closed: {reason}"))
         if self.transport is not None:
             self.transport.close()
             # Break the reference cycle, so that both are freed now and not at the next (rare) garbage collection.
             self.transport = None
-        self._share.leave()
+        self.backpressure.share.leave()
         if self._on_close is not None:
             self._on_close(self)
 

@@ -194,7 +194,7 @@ class RemotingServer:
         self._turn.end()
         with trio.move_on_after(deadline_seconds):
             for connection in list(self._connections):
-                await connection.wait_drained(0)
+                await connection.backpressure.wait_drained(0)
 
     def _admit(self, remote: HostPort, local: HostPort, first: Undecided, descriptor: int = -1) -> Place | None:
         """Return a place for a new connection, or None if it must be closed."""

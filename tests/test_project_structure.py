@@ -63,7 +63,7 @@ MANY_ATTRIBUTES: dict[str, str] = {
     "client/consume/group_consumer.py:GroupConsumer": "the state of a member of a group, shared by both consumers",
     "dledger/rules/timing.py:Timing": SETTINGS,
     "remoting/config.py:ServerSettings": SETTINGS,
-    "remoting/connection.py:Connection": "socket, parser, quotas and output of a peer, in one object for speed",
+    "remoting/connection.py:Connection": "parser, requests, output and tasks of a peer, in one object for speed",
     "sim/history.py:History": "the kinds of what happened in a run, which the checks read",
     "spark/options.py:SourceOptions": SETTINGS,
     "store/message_store.py:DefaultMessageStore": "the parts of the store, which it wires",

@@ -54,8 +54,8 @@ async def test_half_frames_wait_in_their_sockets(opened: Opened) -> None:
         with trio.fail_after(PATIENCE_SECONDS):
             while held_bytes() < 28 * MIB or sum(each.paused for each in opened.connections) < ATTACKERS - 2:
                 assert (await opened.broker.send("T", bytes(1000))).code == 0
-        assert opened.connections[0]._memory.limit_bytes == LEAST_BYTES
-        assert opened.connections[0]._memory.granted_bytes <= LEAST_BYTES // 2
+        assert opened.connections[0].backpressure.memory.limit_bytes == LEAST_BYTES
+        assert opened.connections[0].backpressure.memory.granted_bytes <= LEAST_BYTES // 2
         assert held_bytes() <= LEAST_BYTES // 2 + ATTACKERS * RECEIVE_BYTES
         assert (await opened.broker.send("T", bytes(200_000))).code == 0
         nursery.cancel_scope.cancel()
@@ -73,6 +73,6 @@ async def test_responses_that_nobody_reads_are_not_made(opened: Opened) -> None:
         with trio.fail_after(PATIENCE_SECONDS):
             while sum(connection.paused for connection in opened.connections) < len(streams):
                 await trio.lowlevel.checkpoint()
-        assert 0 < opened.connections[0]._memory.held_bytes < len(streams) * 6 * MIB
+        assert 0 < opened.connections[0].backpressure.memory.held_bytes < len(streams) * 6 * MIB
         assert (await opened.broker.send("T")).code == 0
         nursery.cancel_scope.cancel()

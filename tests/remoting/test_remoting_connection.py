@@ -103,7 +103,7 @@ async def test_who_waits_for_room_goes_on_at_the_low_water_mark_or_at_its_own(
     done: list[str] = []
 
     async def wait(name: str, backlog_bytes: int | None) -> None:
-        await peers.connection.wait_drained(backlog_bytes)
+        await peers.connection.backpressure.wait_drained(backlog_bytes)
         done.append(name)
 
     peers.connection.wrote(HIGH_BYTES + 1)
@@ -153,7 +153,7 @@ async def test_a_close_fails_everybody_who_waits_and_tells_the_owner_once(
         errors.append(str(caught.value))
 
     async def drain() -> None:
-        await peers.connection.wait_drained()
+        await peers.connection.backpressure.wait_drained()
         errors.append("drained")
 
     with trio.fail_after(SECONDS / 2):
