@@ -268,6 +268,12 @@ class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
             raise ClientClosed(f"this consumer is closed: use it inside `async with {name}(...) as consumer`")
         return self._nursery
 
+    def _check_not_closing(self) -> None:
+        """Raise ClientClosed if this consumer closes: before a wait, since it may have ended all waits by now, and
+        behind one."""
+        if self._is_closing:
+            raise ClientClosed(f"this {type(self).__name__} was closed while a call waited")
+
     # Subscriptions, by wire names.
 
     def _subscribe(self, topic: str, expression: str, *, sql: bool) -> None:

@@ -33,7 +33,7 @@ from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
-from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
+from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
@@ -185,15 +185,16 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
             self._next_commit = trio.current_time() + self.auto_commit_seconds
             await self._offsets.persist()
         await trio.lowlevel.checkpoint()
+        self._check_not_closing()
         return self._take() or await self._filters.guard(self._take_within, timeout_seconds)
 
     async def _take_within(self, timeout_seconds: float) -> Polled | None:
         found: Polled | None = None
         with trio.move_on_after(timeout_seconds):
             while found is None:
+                self._check_not_closing()
                 await self._arrived.wait()
-                if self._is_closing:
-                    raise ClientClosed("this consumer was closed while a poll waited")
+                self._check_not_closing()
                 found = self._take()
         return found
 

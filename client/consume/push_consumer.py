@@ -43,7 +43,7 @@ from triomq.client.consume.unsettled import Unsettled
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
-from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
+from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.core.hooks import ConsumeHook, FilterHook
 from triomq.client.core.log import get_logger, report
 from triomq.client.core.results import ConsumeFromWhere, ConsumeStatus, MessageModel
@@ -317,9 +317,9 @@ class PushConsumer(GroupConsumer, Generic[T]):
     async def _wait_assigned(self, topic: str) -> list[MessageQueue]:
         wire = self._client.namespace.wrap(topic)
         while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
+            self._check_not_closing()
             await self._shared.wait()
-            if self._is_closing:
-                raise ClientClosed("the consumer was closed before it had queues")
+            self._check_not_closing()
         return [queue for queue in self.assigned_queues if queue.topic == topic]
 
     # ConsumerMember.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from client_cluster import LIMIT_SECONDS
 from client_fakes import NAME_SERVER, FakeCluster
 from client_three import THREE, Asyncio, Blocking, Facade, Trio
@@ -104,6 +105,42 @@ def test_a_poll_raises_when_its_consumer_is_closed(fakes: FakeCluster, facade: F
             assert isinstance(waiting.error, ClientClosed)
 
     facade.run(scenario)
+
+
+async def test_a_poll_that_was_about_to_wait_when_its_consumer_closed_raises(
+    fakes: FakeCluster, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for messages behind a wait of its own, and so replaces the event that closing has set."""
+    consumer = triomq.LitePullConsumer("G", auto_commit_seconds=0.1, **FIRST)
+    consumer.subscribe("Empty")
+    await consumer.start()
+    await trio.sleep(1)  # the poll stores offsets first
+    polls, closes = trio.Event(), trio.Event()
+
+    async def persist() -> None:
+        polls.set()
+        await closes.wait()
+
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def poll() -> None:
+            with pytest.raises(ClientClosed, match="closed while a call waited"):
+                await consumer.poll(LIMIT_SECONDS)
+
+        with monkeypatch.context() as slow:
+            slow.setattr(consumer._offsets, "persist", persist)
+            await polls.wait()
+        end_waits = consumer._end_waits
+
+        def end() -> None:
+            end_waits()
+            closes.set()
+
+        monkeypatch.setattr(consumer, "_end_waits", end)
+        began = trio.current_time()
+        await consumer.close()
+    assert trio.current_time() - began < LIMIT_SECONDS
 
 
 def test_a_loop_with_a_message_that_it_can_settle_no_more_says_so(fakes: FakeCluster, facade: Facade) -> None:
