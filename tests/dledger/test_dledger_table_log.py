@@ -305,6 +305,15 @@ async def test_a_start_takes_from_the_log_what_the_files_lack(
     assert restarted.log.is_whole
 
 
+async def test_a_start_follows_nobody_who_led_before_it(tmp_path: Path) -> None:
+    leader, follower = await open_two(tmp_path)
+    await follower.take_from(leader)
+    assert follower.log.begun is not None
+    restarted = Member(follower.member, WallClock(step_ms=1))
+    await restarted.log.load()
+    assert restarted.log.is_whole and restarted.log.begun is None
+
+
 async def test_the_position_is_noted_when_the_files_are_written(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -382,6 +391,40 @@ async def test_tables_are_written_again_before_retention_takes_them(
             leader.member.put(body=b"x" * 500)
         await trio.sleep(2 * module.LOOK_SECONDS)
         assert kinds.count(module.BEGIN) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_tables_that_a_look_could_not_write_are_written_by_the_next(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    leader.make_topic("T")
+    await leader.lead(2)
+    kinds: list[str] = []
+    append = leader.log._append
+
+    def refuses_the_first_end(record: Any, entries: Any) -> bool:
+        kinds.append(record.kind)
+        is_refused = record.kind == module.END and kinds.count(module.END) == 1
+        return not is_refused and append(record, entries)
+
+    leader.log._append = refuses_the_first_end  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def answer() -> None:
+            while True:
+                leader.commit()
+                await trio.sleep(0.01)
+
+        while leader.member.store.appended_offset < 3 * leader.member.log.file_size_bytes:
+            leader.member.put(body=b"x" * 500)
+        nursery.start_soon(leader.log.run_as_leader)
+        await trio.sleep(1.5 * module.LOOK_SECONDS)
+        first = list(kinds)
+        assert first[0] == module.BEGIN and first[-1] == module.END and first.count(module.END) == 1
+        await trio.sleep(module.LOOK_SECONDS)
+        assert kinds == first * 2
         nursery.cancel_scope.cancel()
 
 
