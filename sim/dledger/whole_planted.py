@@ -6,7 +6,7 @@ from typing import Any
 
 from sim.dledger.planted import Bug
 from triomq.dledger.ledger import recovery
-from triomq.dledger.ledger.ledger import Ledger
+from triomq.dledger.ledger.noting import Noting
 from triomq.dledger.ledger.term_files import TermFiles
 
 
@@ -20,9 +20,9 @@ def _keeps_terms_in_memory(original: Any) -> Any:
 def _counts_what_a_sync_will_cover(original: Any) -> Any:
     """What is about to be synced counts as synced."""
 
-    def begin_sync(self: Ledger, *, with_index: bool = False) -> Any:
-        pending = original(self, with_index=with_index)
-        self.synced_index = max(self.synced_index, self.end_index)
+    def begin_sync(self: Noting, end_index: int) -> Any:
+        pending = original(self, end_index)
+        self.synced_index = max(self.synced_index, end_index)
         return pending
 
     return begin_sync
@@ -38,7 +38,7 @@ def _trusts_torn_bodies(original: Any) -> Any:
 WHOLE_BUGS = {
     "keeps_terms_in_memory": Bug(TermFiles, "save_term", _keeps_terms_in_memory, ("kill", "stop", "pair")),
     "counts_what_a_sync_will_cover": Bug(
-        Ledger, "begin_sync", _counts_what_a_sync_will_cover, ("power", "slow"), seed=1
+        Noting, "begin_sync", _counts_what_a_sync_will_cover, ("power", "slow"), seed=1
     ),
     "trusts_torn_bodies": Bug(recovery, "recover", _trusts_torn_bodies, ("power", "write", "slow"), seed=4),
 }
