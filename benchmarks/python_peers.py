@@ -102,11 +102,17 @@ async def stream(port: int) -> AsyncIterator[tuple[Any, str]]:
             await client.delete(name)
 
 
-async def add_all(client: Any, name: str, messages: int) -> None:
+def pipelines(client: Any, name: str, messages: int) -> Iterator[Any]:
+    """Yield pipelines that add messages, to be executed."""
     for first in range(0, messages, PIPELINE):
         pipeline = client.pipeline(transaction=False)
         for _ in range(min(PIPELINE, messages - first)):
             pipeline.xadd(name, FIELDS)
+        yield pipeline
+
+
+async def add_all(client: Any, name: str, messages: int) -> None:
+    for pipeline in pipelines(client, name, messages):
         await pipeline.execute()
 
 
@@ -148,10 +154,7 @@ def blocking_stream(port: int) -> Iterator[tuple[Any, str]]:
 
 
 def blocking_add_all(client: Any, name: str, messages: int) -> None:
-    for first in range(0, messages, PIPELINE):
-        pipeline = client.pipeline(transaction=False)
-        for _ in range(min(PIPELINE, messages - first)):
-            pipeline.xadd(name, FIELDS)
+    for pipeline in pipelines(client, name, messages):
         pipeline.execute()
 
 

@@ -58,8 +58,10 @@ MAX_WAIT_MS = 120_000
 OffsetMoved = Callable[[PullMessageRequestHeader, int], None]
 """Called when a consumer pulls outside its queue, with the request and the offset that the response suggests."""
 
+Reason: TypeAlias = NothingNew | OverQuota | OnDisk
+"""What a pull may wait for."""
 
-Tried: TypeAlias = RemotingCommand | NothingNew | OverQuota | OnDisk
+Tried: TypeAlias = RemotingCommand | Reason
 """The response to a pull, or what it may wait for."""
 
 
@@ -128,7 +130,7 @@ class PullProcessor:
         if response is not None:
             connection.answer(request, response, parked.since)
 
-    def _hold(self, reason: NothingNew | OverQuota | OnDisk, pull: ParkedPull) -> RemotingCommand | None:
+    def _hold(self, reason: Reason, pull: ParkedPull) -> RemotingCommand | None:
         """Hold a pull, or return the response that there was something to wait for."""
         return None if reason.hold(self.long_polling, pull) else reason.response(pull)
 

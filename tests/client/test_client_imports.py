@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import structlog
+from fresh_python import printed
 
 import triomq
 from triomq.client import api
 from triomq.client.core.log import get_logger
 from triomq.remoting import log as remoting_log
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def imported(statement: str) -> set[str]:
-    program = f"import sys; {statement}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
-        env={"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return set(done.stdout.split())
+    return set(printed(f"import sys; {statement}; print(*sys.modules)"))
 
 
 @pytest.mark.parametrize("name", ["Producer", "Message", "PushConsumer"])

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def printed(program: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
-        env={"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout.split()
+from fresh_python import printed
 
 
 @pytest.mark.parametrize("daemon", ["broker", "namesrv"])

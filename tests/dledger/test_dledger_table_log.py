@@ -76,17 +76,17 @@ class Member:
         await self.member.dispatch()
         self.member.store.quorum.lead()
         async with trio.open_nursery() as nursery:
-
-            @nursery.start_soon
-            async def answer() -> None:
-                while True:
-                    await self.appended.wait()
-                    self.appended = trio.Event()
-                    self.commit()
-
+            nursery.start_soon(self.answer)
             await self.log.lead(term)
             nursery.cancel_scope.cancel()
         self.member.store.quorum.accept()
+
+    async def answer(self) -> None:
+        """Be a quorum that has at once what is written of the tables."""
+        while True:
+            await self.appended.wait()
+            self.appended = trio.Event()
+            self.commit()
 
     def commit(self) -> None:
         """Write what is appended; a quorum has it."""
@@ -377,13 +377,7 @@ async def test_tables_are_written_again_before_retention_takes_them(
 
     leader.log._append = watched  # type: ignore[method-assign]
     async with trio.open_nursery() as nursery:
-
-        @nursery.start_soon
-        async def answer() -> None:
-            while True:
-                leader.commit()
-                await trio.sleep(0.01)
-
+        nursery.start_soon(leader.answer)
         nursery.start_soon(leader.log.run_as_leader)
         await trio.sleep(2 * module.LOOK_SECONDS)
         assert module.BEGIN not in kinds, "they are in the log"
@@ -410,13 +404,7 @@ async def test_tables_that_a_look_could_not_write_are_written_by_the_next(
 
     leader.log._append = refuses_the_first_end  # type: ignore[method-assign]
     async with trio.open_nursery() as nursery:
-
-        @nursery.start_soon
-        async def answer() -> None:
-            while True:
-                leader.commit()
-                await trio.sleep(0.01)
-
+        nursery.start_soon(leader.answer)
         while leader.member.store.appended_offset < 3 * leader.member.log.file_size_bytes:
             leader.member.put(body=b"x" * 500)
         nursery.start_soon(leader.log.run_as_leader)
