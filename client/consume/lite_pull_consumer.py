@@ -162,6 +162,7 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted. Raises NoRoute."""
+        await trio.lowlevel.checkpoint()
         route = await self._client.route(self._client.namespace.wrap(topic))
         return [self._bare(queue) for queue in route.subscribe]
 
@@ -289,6 +290,7 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
 
     async def position(self, queue: MessageQueue) -> int | None:
         """Return the queue offset of the next message that `poll` returns; the committed one before the first poll."""
+        await trio.lowlevel.checkpoint()
         wire = self._wire(queue)
         known = self._positions.get(wire)
         return known if known is not None else await self.committed(queue)
@@ -300,6 +302,7 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store what the polls so far returned as consumed, or the given offsets (of the next messages). Returns when
         they are stored. Raises BrokerRefused and the like when a broker did not store them."""
+        await trio.lowlevel.checkpoint()
         if offsets is None:
             self._count_polls()
             due = [queue for queue, _ in self._offsets.table.changed()]

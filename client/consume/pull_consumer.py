@@ -118,6 +118,7 @@ class PullConsumer(Opened):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted. Raises NoRoute."""
+        await trio.lowlevel.checkpoint()
         route = await self._client.route(self._use(topic))
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in route.subscribe]
 
@@ -173,6 +174,7 @@ class PullConsumer(Opened):
     async def committed_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
         """Return the group's offset, from memory or (with `from_store`, or when memory has none) from the store; None
         when it was never committed."""
+        await trio.lowlevel.checkpoint()
         wire = self._wire(queue)
         known = None if from_store else self._offsets.table.get(wire)
         return known if known is not None else await self._offsets.read(wire)

@@ -310,6 +310,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
 
     async def wait_assigned(self, topic: str) -> list[MessageQueue]:
         """Wait until this member holds its share of the topic's queues, at least one; return the share."""
+        await trio.lowlevel.checkpoint()
         self._open_nursery()
         self._check_subscribed()
         return await self._filters.guard(self._wait_assigned, topic)

@@ -191,6 +191,7 @@ class Producer(Opened, Generic[T]):
         sharding_key: str | None = None,
     ) -> None:
         """Send one message without waiting for a response: fast, but a lost message goes unnoticed."""
+        await trio.lowlevel.checkpoint()
         with self._client.spans.sending((message,)) as span:
             outgoing = self._sender.preparer.single(message, span.carried)
             deadline = self._sender.deadline(None)
@@ -248,6 +249,7 @@ class Producer(Opened, Generic[T]):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of a topic, sorted by broker name and id. Raises NoRoute."""
+        await trio.lowlevel.checkpoint()
         self._check_open()
         route = await self._sender.publish_route(self._client.namespace.wrap(topic))
         return self._bare_queues(topic, route)

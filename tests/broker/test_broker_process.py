@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from free_ports import free_port
@@ -26,6 +27,9 @@ def start(home: Path, text: str) -> subprocess.Popen[str]:
     )
     assert process.stdout is not None
     assert "boot success" in process.stdout.readline()
+    log, deadline = home / "logs" / "rocketmqlogs" / "broker.log", time.monotonic() + 60
+    while not log.exists() and time.monotonic() < deadline:  # a thread of its own writes it
+        time.sleep(0.01)
     return process
 
 

@@ -18,7 +18,7 @@ import pytest
 import trio
 from client_cluster import LIMIT_SECONDS, Cluster, fresh, send_all
 from client_fakes import NAME_SERVER, FakeCluster
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 import triomq
 from triomq import aio, blocking
@@ -382,6 +382,10 @@ POLLING: dict[str, Call] = {
     "committed": lambda made, topic: made.committed(queue_of(topic)),
     "commit": lambda made, topic: made.commit({queue_of(topic): 1}),
 }
+AT_ONCE: dict[tuple[str, str], Call] = {  # calls that with other arguments have nothing to wait for
+    ("puller", "committed_offset"): lambda made, topic: made.committed_offset(queue_of(topic)),
+    ("poller", "commit"): lambda made, topic: made.commit({}),
+}
 PUSHING: dict[str, Call] = {"wait_assigned": lambda made, topic: made.wait_assigned(topic)}
 
 
@@ -421,7 +425,7 @@ async def test_a_call_that_is_cancelled_breaks_nothing_for_the_next(triomq: Clus
     async with make(triomq.name_server) as made:
         if member == "pusher":
             made.subscribe(topic)
-        for call in calls.values():
+        for name, call in calls.items():
             for nth in count():
                 with trio.CancelScope() as scope:
                     at = At(nth, scope.cancel)
@@ -430,3 +434,5 @@ async def test_a_call_that_is_cancelled_breaks_nothing_for_the_next(triomq: Clus
                     break
             with trio.fail_after(LIMIT_SECONDS):
                 await call(made, topic)
+                with assert_checkpoints():  # a call that always returns at once would let no other task run
+                    await AT_ONCE.get((member, name), call)(made, topic)

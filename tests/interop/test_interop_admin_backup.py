@@ -7,11 +7,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from interop_cluster import CLUSTER_NAME, running_cluster
+from interop_processes import wait_until
 
 from triomq.admin.__main__ import main
 from triomq.testing import LocalCluster
@@ -112,6 +114,13 @@ def test_a_backup_goes_through_apaches_broker_and_back(
     with running_cluster("apache", tmp_path / "apache", settings=SETTINGS) as apache:
         monkeypatch.setenv("NAMESRV_ADDR", apache.namesrv_address)
         assert main(["restore", str(names[0]), "--yes"]) == 0
+        tries = count()
+
+        def is_dispatched() -> bool:
+            """Apache's broker answers a send before its queues have the message."""
+            return len(backed_up(tmp_path / f"try-{next(tries)}")["messages"]["Orders"]["lines"]) == 7
+
+        wait_until(is_dispatched, 60, "all messages in the queues of Apache's broker")
         assert backed_up(names[1]) == expected
     with LocalCluster(settings={**SETTINGS, "rocketmqHome": str(homes[2])}) as last:
         monkeypatch.setenv("NAMESRV_ADDR", last.name_server)
