@@ -17,19 +17,6 @@ from triomq.store.results import QueryResult
 T = TypeVar("T")
 
 
-class FakeClock:
-    """A wall clock that only moves when a test moves it."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def advance(self, ms: int) -> None:
-        self.now_ms += ms
-
-
 class FakeConnection(Connection):
     """A connection that records what is sent; `on_invoke` responds to calls. It is one of those, since compiled code
     takes nothing else, but has no socket, no turn that runs and no tasks."""

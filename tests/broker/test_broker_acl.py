@@ -14,7 +14,8 @@ import structlog.testing
 import trio
 import trio.testing
 import yaml
-from broker_fakes import FakeClock, FakeConnection
+from broker_fakes import FakeConnection
+from fake_clock import FakeClock
 from golden_data import golden_frames
 from hypothesis import assume, given
 from hypothesis import strategies as st

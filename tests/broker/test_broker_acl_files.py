@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_fakes import FakeClock
+from fake_clock import FakeClock
 from structlog.testing import capture_logs
 
 from triomq.broker.acl import accounts, acl_file

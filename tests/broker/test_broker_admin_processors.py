@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+from broker_fakes import FakeConnection, FakeStore, request
 from broker_metadata import metadata
+from fake_clock import FakeClock
 from structlog.testing import capture_logs
 
 from triomq.broker.config import BrokerSettings

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from broker_fakes import FakeClock, FakeConnection
+from broker_fakes import FakeConnection
+from fake_clock import FakeClock
 from test_broker_access_matrix import guarded_broker
 
 from triomq.admin.session import Session

@@ -5,7 +5,8 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection
+from broker_fakes import FakeConnection
+from fake_clock import FakeClock
 from golden_data import golden_frames
 from trio.testing import MockClock
 

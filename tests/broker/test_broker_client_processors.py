@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import trio
-from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+from broker_fakes import FakeConnection, FakeStore, request
 from broker_metadata import metadata
+from fake_clock import FakeClock
 from golden_data import golden_frames
 
 from triomq.broker.client_notifier import ClientNotifier

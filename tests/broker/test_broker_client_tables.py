@@ -1,5 +1,6 @@
 import pytest
-from broker_fakes import FakeClock, FakeConnection
+from broker_fakes import FakeConnection
+from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 

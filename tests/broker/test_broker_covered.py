@@ -12,7 +12,8 @@ import trio
 from broker_fakes import MemoryFile
 from broker_store_lab import inline
 from broker_whole import whole_broker
-from store_faults import FailingFiles, RecordingFiles
+from file_faults import WRITES, FaultyFiles
+from store_faults import RecordingFiles
 from store_support import abandon, message, open_store
 
 from triomq.broker.delay import DelayOffsets
@@ -90,28 +91,28 @@ async def test_a_store_covers_what_is_appended(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_cannot_sync_keeps_the_offsets_back(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     file = StoredFile(files, str(tmp_path / "config" / "consumerOffset.json"))
     table = OffsetTable(file, covered=store.cover, offload=inline)
     put(store)
     table.commit("G", "T", 0, 1)
-    files.where, files.sync_error = "commitlog", errno.EIO
+    files.fail(errno.EIO, "datasync", where="commitlog")
     assert not await table.persist()
     assert store.is_broken and not (tmp_path / "config").exists()
-    files.sync_error = 0
+    files.mend()
     assert not await table.persist(), "the pages that failed may be gone"
     assert not (tmp_path / "config").exists()
     abandon(store)
 
 
 async def test_a_buffer_that_a_full_disk_holds_back_is_not_covered(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, transient_store_pool_enable=True)
     put(store)
-    files.where, files.error = "commitlog", errno.ENOSPC
+    files.fail(errno.ENOSPC, *WRITES, where="commitlog")
     assert not await store.cover() and not store.is_broken
-    files.error = 0
+    files.mend()
     assert await store.cover()
     assert store.flushed.value == store.appended_offset > 0
     await store.close()

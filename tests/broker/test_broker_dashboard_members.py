@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from broker_fakes import FakeClock, FakeConnection
+from broker_fakes import FakeConnection
 from broker_shown import Shown, shown
 from broker_whole import pull_fields
+from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 

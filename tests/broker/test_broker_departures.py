@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection
+from broker_fakes import FakeConnection
+from fake_clock import FakeClock
 
 from triomq.broker.departures import GROUPS_IN_A_STEP, Departures
 from triomq.broker.tables.client_channel import GROUPS_IN_A_STEP as GROUPS_LOOKED_AT

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import structlog
 import trio
-from broker_fakes import FakeClock, FakeConnection, request
+from broker_fakes import FakeConnection, request
 from broker_metadata import metadata
+from fake_clock import FakeClock
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration

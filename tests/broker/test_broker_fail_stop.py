@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from broker_whole import SETTINGS, now_ms, send_fields, whole_broker
+from file_faults import FaultyFiles
 from free_ports import free_port
 
 from triomq.broker.configuration import Configuration
@@ -19,7 +20,6 @@ from triomq.protocol.command import new_request
 from triomq.protocol.record import iterate_records
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.errors import ConnectionClosed, RemotingError
-from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreFailed
 
 RAISING_BROKER = """
@@ -37,29 +37,6 @@ class RaisingFiles(Files):
 controller.Files = RaisingFiles
 sys.exit(main(sys.argv[2:]))
 """
-
-
-class RaisingFiles(Files):
-    """Raises `error`, once it is set, when the store writes a consume queue."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self._paths: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        fd = super().open(path, write=write)
-        self._paths[fd] = path
-        return fd
-
-    def create(self, path: str, size_bytes: int) -> int:
-        fd = super().create(path, size_bytes)
-        self._paths[fd] = path
-        return fd
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        if self.error is not None and "consumequeue" in self._paths[fd]:
-            raise self.error
-        super().pwrite(fd, data, at)
 
 
 async def send(client: RemotingClient, address: str, body: bytes) -> int:
@@ -82,7 +59,7 @@ async def test_a_commit_that_raises_ends_the_broker_and_loses_nothing(tmp_path: 
     async with whole_broker(tmp_path) as broker:
         await broker.create_topic("T", 1)
     values = {**SETTINGS, "storePathRootDir": str(tmp_path / "store")}
-    files = RaisingFiles()
+    files = FaultyFiles()
     controller = BrokerController(Configuration.from_values(values), now_ms=now_ms, files=files)
     async with open_client() as client:
         with pytest.raises(BaseExceptionGroup) as caught:
@@ -90,10 +67,10 @@ async def test_a_commit_that_raises_ends_the_broker_and_loses_nothing(tmp_path: 
                 address: str = await nursery.start(controller.serve)
                 for number in range(5):
                     assert await send(client, address, b"kept %d" % number) == 0
-                files.error = error
+                files.fail(error, "pwrite", where="consumequeue")
                 with trio.CancelScope(shield=True), pytest.raises(ConnectionClosed):
                     await send(client, address, b"doubtful")
-                files.error = None
+                files.mend()
                 with trio.fail_after(10):
                     await trio.sleep_forever()
     expected = StoreFailed if isinstance(error, Exception) else type(error)

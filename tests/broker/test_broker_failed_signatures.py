@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from broker_fakes import FakeConnection
+from fake_clock import FakeSeconds
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -23,25 +24,17 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.remoting.client import open_client
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 def connection(address: str = "192.0.2.7:4000") -> Any:
     return cast(Any, FakeConnection(address))
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeSeconds:
+    return FakeSeconds()
 
 
 @pytest.fixture
-def failures(clock: Clock) -> FailedSignatures:
+def failures(clock: FakeSeconds) -> FailedSignatures:
     return FailedSignatures(lambda: 6, clock)
 
 
@@ -54,7 +47,7 @@ def is_refused(failures: FailedSignatures, from_: Any, key: str = "account") -> 
     return False
 
 
-def test_an_address_that_fails_too_often_waits(failures: FailedSignatures, clock: Clock) -> None:
+def test_an_address_that_fails_too_often_waits(failures: FailedSignatures, clock: FakeSeconds) -> None:
     guesser = connection()
     with capture_logs() as logs:
         for _ in range(6):
@@ -64,9 +57,9 @@ def test_an_address_that_fails_too_often_waits(failures: FailedSignatures, clock
     with pytest.raises(TooManyFailures, match=r"accessKey=account from 192\.0\.2\.7: .* wait 10 s"):
         failures.check(guesser, "account")
     assert is_refused(failures, connection("192.0.2.7:4001")), "another connection is the same address"
-    clock.seconds += 9.9
+    clock.now += 9.9
     assert is_refused(failures, guesser)
-    clock.seconds += 0.2
+    clock.now += 0.2
     assert not is_refused(failures, guesser), "one more try every ten seconds"
     failures.failed(guesser, "account")
     assert is_refused(failures, guesser)
@@ -111,7 +104,7 @@ def test_the_table_is_bounded(failures: FailedSignatures, monkeypatch: pytest.Mo
     assert not is_refused(failures, connection("10.0.0.0:1")), "the oldest is forgotten"
 
 
-def test_zero_is_no_limit(clock: Clock) -> None:
+def test_zero_is_no_limit(clock: FakeSeconds) -> None:
     failures = FailedSignatures(lambda: 0, clock)
     for _ in range(1000):
         failures.failed(connection(), "account")
@@ -121,18 +114,18 @@ def test_zero_is_no_limit(clock: Clock) -> None:
 
 @given(st.lists(st.floats(0, 100), max_size=100), st.integers(1, 20))
 def test_tries_stay_below_the_limit(pauses: list[float], limit: int) -> None:
-    clock = Clock()
+    clock = FakeSeconds()
     failures = FailedSignatures(lambda: limit, clock)
     guesser, tries = connection(), 0
     for pause in pauses:
-        clock.seconds += pause
+        clock.now += pause
         if not is_refused(failures, guesser):
             failures.failed(guesser, "account")
             tries += 1
     assert tries <= limit + sum(pauses) * limit / 60 + 1e-6
 
 
-def test_refusals_do_not_fill_the_log(clock: Clock) -> None:
+def test_refusals_do_not_fill_the_log(clock: FakeSeconds) -> None:
     refusals = RefusalLog(clock)
     with capture_logs() as logs:
         for _ in range(1000):
@@ -147,7 +140,7 @@ def test_refusals_do_not_fill_the_log(clock: Clock) -> None:
     }
     with capture_logs() as logs:
         for _ in range(2):
-            clock.seconds += 1
+            clock.now += 1
             refusals.refused("192.0.2.7:4000", 310, "No accessKey is configured")
     events = [(entry["event"], entry.get("not_logged")) for entry in logs]
     assert events == [
@@ -162,7 +155,7 @@ def signed(secret: str) -> RemotingCommand:
     return new_request(30, ext_fields=signature.sign_fields(fields, b"", "permitted", secret))
 
 
-def test_a_right_signature_is_refused_unseen(tmp_path: Path, failures: FailedSignatures, clock: Clock) -> None:
+def test_a_right_signature_is_refused_unseen(tmp_path: Path, failures: FailedSignatures, clock: FakeSeconds) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/plain_acl.yml").write_text(ACCOUNTS)
     table = AccessTable(tmp_path, now_ms=lambda: 1)
@@ -176,7 +169,7 @@ def test_a_right_signature_is_refused_unseen(tmp_path: Path, failures: FailedSig
     with pytest.raises(TooManyFailures):
         control(connection(), signed("secretOfPermitted"))
     control(neighbour, signed("secretOfPermitted"))
-    clock.seconds += 11
+    clock.now += 11
     control(connection(), signed("secretOfPermitted"))
 
 

@@ -2,7 +2,8 @@ import json
 
 import pytest
 import structlog
-from broker_fakes import FakeClock, MemoryFile
+from broker_fakes import MemoryFile
+from fake_clock import FakeClock
 from golden_data import golden_expectation, golden_store
 
 from triomq.broker.errors import TableFull

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, MemoryFile
+from broker_fakes import MemoryFile
+from fake_clock import FakeClock
+from file_faults import FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,6 @@ from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.message_queue import MessageQueue
-from triomq.store.disk.files import Files
 from triomq.store.disk.json_config import WRITE_BYTES, JsonFile
 
 
@@ -162,16 +163,11 @@ def test_locks_of_an_earlier_version_are_read() -> None:
 
 @pytest.mark.parametrize("sizes", [[], [0], [5, 0, 7], [WRITE_BYTES - 1, 1, 3], [1000] * 700])
 def test_a_file_in_pieces_is_written_in_writes_of_some_size(tmp_path: Any, sizes: list[int]) -> None:
-    writes: list[int] = []
-
-    class Counting(Files):
-        def pwrite(self, fd: int, data: Any, offset: int) -> None:
-            writes.append(len(data))
-            super().pwrite(fd, data, offset)
-
     pieces = [bytes([65 + index % 26]) * size for index, size in enumerate(sizes)]
-    JsonFile(Counting(), f"{tmp_path}/config/t.json", bytes).save(*pieces)
+    files = FaultyFiles()
+    JsonFile(files, f"{tmp_path}/config/t.json", bytes).save(*pieces)
     assert (tmp_path / "config" / "t.json").read_bytes() == b"".join(pieces)
+    writes = [call.size_bytes for call in files.noted("pwrite")]
     assert sum(writes) == sum(sizes)
     assert len(writes) <= 1 + sum(sizes) // WRITE_BYTES
     assert max(writes, default=0) < WRITE_BYTES + max(sizes, default=0)

@@ -7,8 +7,9 @@ from typing import Any
 
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection, request
+from broker_fakes import FakeConnection, request
 from broker_metadata import metadata
+from fake_clock import FakeClock
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import trio
-from broker_fakes import FakeClock, MemoryFile
+from broker_fakes import MemoryFile
+from fake_clock import FakeClock
 from golden_data import golden_expectation, golden_store
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection, MemoryFile, request
+from broker_fakes import FakeConnection, MemoryFile, request
 from broker_metadata import metadata
 from broker_store_lab import open_lab
+from fake_clock import FakeClock
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 import structlog
 import trio.testing
-from broker_fakes import FakeClock
+from fake_clock import FakeClock
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats

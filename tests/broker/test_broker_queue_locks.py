@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection, MemoryFile, request
+from broker_fakes import FakeConnection, MemoryFile, request
 from broker_whole import WholeBroker, whole_broker
+from fake_clock import FakeClock
 
 from triomq.broker.errors import TableFull
 from triomq.broker.processors.queue_locks import QUEUES_IN_A_STEP, QueueLockProcessor

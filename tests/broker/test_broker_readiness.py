@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,33 +10,10 @@ import trio
 from broker_scrape import watched
 from broker_shown import shown
 from broker_whole import ANSWER_SECONDS
+from file_faults import FULL, FaultyFiles
 from free_ports import free_port
 
 from triomq.protocol.codes import ResponseCode
-from triomq.store.disk.files import Data, Files
-
-
-class FullFiles(Files):
-    """Has no room for the consume queues while `is_full`."""
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self._queues: set[int] = set()
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        return self._known(super().open(path, write=write), path)
-
-    def create(self, path: str, size_bytes: int) -> int:
-        return self._known(super().create(path, size_bytes), path)
-
-    def _known(self, fd: int, path: str) -> int:
-        (self._queues.add if "/consumequeue/" in path else self._queues.discard)(fd)
-        return fd
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        if self.is_full and fd in self._queues:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super().pwrite(fd, data, at)
 
 
 async def test_a_dashboard_port_that_is_taken_is_a_reason_not_to_be_ready(tmp_path: Path) -> None:
@@ -68,11 +44,11 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_a_store_that_cannot_write_is_not_ready_until_it_can(tmp_path: Path) -> None:
-    files = FullFiles()
+    files = FaultyFiles()
     async with watched(tmp_path, files=files) as it:
         await it.broker.create_topic("T", 1)
         assert (await it.broker.send("T")).code == ResponseCode.SUCCESS
-        files.is_full = True
+        files.fail(FULL, "pwrite", where="/consumequeue/")
         await it.broker.send("T")
         assert (await it.broker.send("T")).code != ResponseCode.SUCCESS
         status, checks = await it.ready()
@@ -83,7 +59,7 @@ async def test_a_store_that_cannot_write_is_not_ready_until_it_can(tmp_path: Pat
         scrape = await it.scrape()
         assert scrape.value("triomq_ready", check="store") == 0
         assert scrape.value("triomq_ready", check="disk") == 1
-        files.is_full = False
+        files.mend()
 
         async def is_ready() -> bool:
             return (await it.ready())[0] == 200

@@ -8,43 +8,37 @@ from pathlib import Path
 
 import pytest
 from broker_whole import WholeBroker, whole_broker
-from store_faults import FailingFiles
+from file_faults import WRITES, FaultyFiles
 
 from triomq.protocol.codes import ResponseCode
 
 
-class Disk(FailingFiles):
-    """A disk whose usage a test chooses."""
+class Disk(FaultyFiles):
+    """A disk that is full at times."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.ratio = 0.5
-
-    def disk_usage_ratio(self, path: str) -> float:
-        return self.ratio
+        super().__init__(usage=0.5)
 
     def fill(self) -> None:
-        self.ratio = 0.97
-
-    def refuse(self, where: str, error: int) -> None:
-        self.where, self.error = where, error
+        self.usage = 0.97
 
     def recover(self) -> None:
-        self.ratio, self.error = 0.5, 0
+        self.usage = 0.5
+        self.mend()
 
 
 def check_disk(broker: WholeBroker) -> None:
     broker.controller.serving.store._retention.check_disk()
 
 
-FAULTS: dict[str, tuple[Callable[[Disk], None], list[str]]] = {
+FAULTS: dict[str, tuple[Callable[[Disk], object], list[str]]] = {
     "usage": (Disk.fill, ["/store/commitlog is 97.0% full", "above 90.0% (diskSpaceWarningLevelRatio)"]),
     "log": (
-        lambda disk: disk.refuse("commitlog", errno.ENOSPC),
+        lambda disk: disk.fail(errno.ENOSPC, *WRITES, where="commitlog"),
         ["no space for 1 messages in the commit log", "No space left on device"],
     ),
     "descriptors": (
-        lambda disk: disk.refuse("commitlog", errno.EMFILE),
+        lambda disk: disk.fail(errno.EMFILE, *WRITES, where="commitlog"),
         ["no descriptor for 1 messages in the commit log", "Too many open files"],
     ),
 }
@@ -74,7 +68,7 @@ async def test_a_broken_store_says_what_broke_and_what_helps(tmp_path: Path) -> 
     disk = Disk()
     async with whole_broker(tmp_path, files=disk) as broker:
         await broker.create_topic("T")
-        disk.refuse("commitlog", errno.EIO)
+        disk.fail(errno.EIO, *WRITES, where="commitlog")
         first = await broker.send("T")
         disk.recover()
         second = await broker.send("T")

@@ -11,7 +11,7 @@ import pytest
 import structlog
 import trio
 import trio.testing
-from broker_fakes import FakeClock
+from fake_clock import FakeClock
 from golden_data import golden_frames
 from registrations_read import compressed_registration
 from trio.testing import MockClock

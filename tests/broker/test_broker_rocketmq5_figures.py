@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broker_fakes import FakeClock
 from broker_scrape import Scrape, WatchedBroker, traffic, watched
+from fake_clock import FakeClock
 
 from triomq.broker.metrics.sampling import SIZE_EDGES_BYTES
 from triomq.broker.metrics.stats import BrokerStats

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+from broker_fakes import FakeConnection, FakeStore, request
+from fake_clock import FakeClock
 from golden_data import golden_frames
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_fakes import FakeClock
+from fake_clock import FakeClock
 
 from triomq.broker.assembly.processors import register
 from triomq.broker.assembly.serving import Serving, build_serving

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import trio
-from broker_fakes import FakeClock, FakeConnection, request
+from broker_fakes import FakeConnection, request
 from broker_metadata import metadata
 from broker_whole import whole_broker
+from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 

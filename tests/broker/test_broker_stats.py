@@ -3,7 +3,7 @@ import random
 
 import pytest
 import structlog
-from broker_fakes import FakeClock
+from fake_clock import FakeClock
 from golden_data import golden_frames
 
 from triomq.broker.metrics.sampling import DAY, HOUR, MINUTE, Flow, timelines

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from broker_whole import SETTINGS, now_ms, pull_fields, send_fields, whole_broker
+from file_faults import FaultyFiles
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
@@ -17,29 +18,24 @@ from triomq.daemon.errors import ExitCode
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import new_request
 from triomq.remoting.client import open_client
-from triomq.store.disk.files import Files
 
 
-class CountingFiles(Files):
-    """Calls `on_read` with the number of each read of the log."""
+class StoppedFiles(FaultyFiles):
+    """Cancels `scope` at the second read of the log."""
 
-    def __init__(self, on_read: object = None) -> None:
-        self.reads = 0
-        self.on_read = on_read
-        self.log_fds: set[int] = set()
+    def __init__(self, scope: trio.CancelScope) -> None:
+        super().__init__()
+        self._scope = scope
 
-    def open(self, path: str, *, write: bool = True) -> int:
-        fd = super().open(path, write=write)
-        if "commitlog/" in path:
-            self.log_fds.add(fd)
-        return fd
+    @property
+    def reads(self) -> int:
+        return len(self.noted("pread", where="commitlog/"))
 
     def pread(self, fd: int, size_bytes: int, at: int) -> bytes:
-        if fd in self.log_fds:
-            self.reads += 1
-            if callable(self.on_read):
-                self.on_read(self.reads)
-        return super().pread(fd, size_bytes, at)
+        data = super().pread(fd, size_bytes, at)
+        if self.reads == 2:
+            self._scope.cancel()
+        return data
 
 
 async def test_a_stop_ends_a_recovery(tmp_path: Path) -> None:
@@ -53,7 +49,7 @@ async def test_a_stop_ends_a_recovery(tmp_path: Path) -> None:
     (tmp_path / "store" / "checkpoint").unlink()
 
     with trio.CancelScope() as scope:
-        files = CountingFiles(lambda number: scope.cancel() if number == 2 else None)
+        files = StoppedFiles(scope)
         controller = BrokerController(Configuration.from_values(settings), now_ms=now_ms, files=files)
         async with trio.open_nursery() as nursery:
             await nursery.start(controller.serve)
@@ -66,15 +62,6 @@ async def test_a_stop_ends_a_recovery(tmp_path: Path) -> None:
         assert answer.code == ResponseCode.SUCCESS and answer.body.count(body) == 1
 
 
-class FillingFiles(Files):
-    """A disk whose usage the test sets."""
-
-    ratio = 0.5
-
-    def disk_usage_ratio(self, path: str) -> float:
-        return self.ratio
-
-
 @pytest.fixture
 def clock() -> trio.testing.MockClock:
     return trio.testing.MockClock(autojump_threshold=0.05)
@@ -82,7 +69,7 @@ def clock() -> trio.testing.MockClock:
 
 async def test_a_full_disk_refuses_sends_and_serves_reads(tmp_path: Path, clock: trio.testing.MockClock) -> None:
     settings = {**SETTINGS, "storePathRootDir": str(tmp_path / "store")}
-    files = FillingFiles()
+    files = FaultyFiles(usage=0.5)
     controller = BrokerController(Configuration.from_values(settings), now_ms=now_ms, files=files)
     async with trio.open_nursery() as nursery, open_client() as client:
         address = await nursery.start(controller.serve)
@@ -93,14 +80,14 @@ async def test_a_full_disk_refuses_sends_and_serves_reads(tmp_path: Path, clock:
             return answer.code, answer.remark or "", answer.body
 
         assert (await ask(10, send_fields("TBW102"), b"before"))[0] == ResponseCode.SUCCESS
-        files.ratio = 0.93
+        files.usage = 0.93
         await trio.sleep(11)
         code, remark, _ = await ask(10, send_fields("TBW102"), b"refused")
         assert code == ResponseCode.SERVICE_NOT_AVAILABLE == 14
         assert "93.0%" in remark and "free space" in remark
         code, _, body = await ask(11, pull_fields("TBW102"))
         assert code == ResponseCode.SUCCESS and b"before" in body
-        files.ratio = 0.7
+        files.usage = 0.7
         assert (await ask(10, send_fields("TBW102"), b"after"))[0] == ResponseCode.SUCCESS
         code, _, body = await ask(11, pull_fields("TBW102"))
         assert b"before" in body and b"after" in body and b"refused" not in body

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 import trio
-from broker_fakes import FakeClock
 from broker_whole import WholeBroker, send_fields, whole_broker
+from fake_clock import FakeClock
 from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, MemoryFile
+from broker_fakes import MemoryFile
 from broker_store_lab import STORE_HOST, WallClock, open_lab
 from broker_transaction_lab import COMMIT, ROLLBACK, UNKNOWN, Transactions, open_transactions
+from fake_clock import FakeClock
 from golden_data import copy_golden_store, golden_frames
 from structlog.testing import capture_logs
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection, MemoryFile, request
+from broker_fakes import FakeConnection, MemoryFile, request
+from fake_clock import FakeClock
 
 from triomq.broker.assembly.tables import save_tables
 from triomq.broker.delay import DelayOffsets

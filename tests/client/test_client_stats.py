@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,41 +10,33 @@ from triomq.client.core.consumer_stats import ConsumerStats
 from triomq.client.produce.trace import MAX_BODY_BYTES, TraceLine, line, pack
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.ms = 1_000_000_000
-
-    def __call__(self) -> int:
-        return self.ms
-
-
 def test_rates_of_the_last_minute() -> None:
-    clock = Clock()
+    clock = FakeClock()
     stats = ConsumerStats(clock)
     assert stats.of_topic("T").consume_ok_tps == 0
     for _ in range(30):
         stats.pulled("T", 20, 10)
         stats.consumed("T", 4, 9, 1)
-        clock.ms += 1000
+        clock.now_ms += 1000
     rates = stats.of_topic("T")
     assert (rates.pull_rt, rates.consume_rt) == (20.0, 4.0)
     assert (rates.pull_tps, rates.consume_ok_tps, rates.consume_failed_tps) == (10.0, 9.0, 1.0)
     assert rates.consume_failed_msgs == 30
-    clock.ms += 120_000
+    clock.now_ms += 120_000
     rates = stats.of_topic("T")
     assert (rates.pull_tps, rates.consume_ok_tps, rates.consume_failed_msgs) == (0.0, 0.0, 30)
-    clock.ms += 3_600_000
+    clock.now_ms += 3_600_000
     assert stats.of_topic("T").consume_failed_msgs == 0
 
 
 def test_what_is_counted_later_than_the_window_is_long_counts() -> None:
     """A consumer runs for days: the buckets of its first minute, and of its first hour, are not all that it has."""
-    clock = Clock()
+    clock = FakeClock()
     stats = ConsumerStats(clock)
     for _ in range(7200):
         stats.pulled("T", 20, 10)
         stats.consumed("T", 4, 9, 1)
-        clock.ms += 1000
+        clock.now_ms += 1000
     rates = stats.of_topic("T")
     assert (rates.pull_tps, rates.consume_ok_tps, rates.consume_failed_tps) == (10.0, 9.0, 1.0)
     assert 3540 <= rates.consume_failed_msgs <= 3600

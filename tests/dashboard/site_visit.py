@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
+from fake_clock import FakeSeconds
+
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
 from triomq.dashboard.history import History, Series
 from triomq.dashboard.one_time_token import OneTimeToken
@@ -70,13 +72,6 @@ class Things:
         return Action("/act/thing", "Change the topic", ("thing", "mode"), self.preview, self.run, warning="Cancel")
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Visit:
     """A browser: it keeps the cookies that the site sets. `server` may be asked by several of them."""
 
@@ -90,7 +85,7 @@ class Visit:
     ) -> None:
         self.things = Things()
         self.is_read_only = False
-        self.clock = Clock()
+        self.clock = FakeSeconds()
         self.scheme = scheme
         history = History([Series("Topics", "", lambda: 1, is_counter=False)])
         views = [

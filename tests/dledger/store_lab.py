@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from store_support import WallClock, inline, message, small_settings
+from fake_clock import FakeClock
+from store_support import inline, message, small_settings
 
 from triomq.dledger.ledger.data_directories import data_settings, plain_settings
 from triomq.dledger.ledger.ledger import Ledger
@@ -110,5 +111,5 @@ def body_of(data: bytes) -> bytes:
     return data[88 : 88 + length]
 
 
-async def open_member(root: Path, clock: WallClock | None = None, **changes: Any) -> MemberStore:
-    return await MemberStore(root, clock or WallClock(step_ms=1), **changes).load()
+async def open_member(root: Path, clock: FakeClock | None = None, **changes: Any) -> MemberStore:
+    return await MemberStore(root, clock or FakeClock(step_ms=1), **changes).load()

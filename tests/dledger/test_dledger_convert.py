@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
+from file_faults import FaultyFiles
 from store_lab import MemberStore, open_member
-from store_support import WallClock, abandon, inline, message, small_settings
+from store_support import abandon, inline, message, small_settings
 
 from triomq.broker.transactions.records import replacement_in
 from triomq.dledger.convert.conversion import Report, to_ledger, to_plain
@@ -43,7 +45,7 @@ class Member:
             return made
 
         self.store = DefaultMessageStore(
-            small_settings(root), now_ms=WallClock(step_ms=1), offload=inline, make_log=make_log
+            small_settings(root), now_ms=FakeClock(step_ms=1), offload=inline, make_log=make_log
         )
 
     def _propose(self, ticket: object, write: Callable[[int], None]) -> int:
@@ -66,7 +68,7 @@ class Member:
 
 
 async def plain_store(root: Path, **changes: Any) -> DefaultMessageStore:
-    store = DefaultMessageStore(small_settings(root, **changes), now_ms=WallClock(step_ms=1), offload=inline)
+    store = DefaultMessageStore(small_settings(root, **changes), now_ms=FakeClock(step_ms=1), offload=inline)
     await store.load()
     return store
 
@@ -435,38 +437,6 @@ class Killed(BaseException):
     """The end of a process."""
 
 
-class Ending(Files):
-    """Files of a process that ends at its `last` change."""
-
-    def __init__(self, last: int) -> None:
-        self._left = last
-
-    @property
-    def has_ended(self) -> bool:
-        return self._left <= 0
-
-    def _change(self) -> None:
-        if self.has_ended:
-            raise Killed
-        self._left -= 1
-
-    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
-        self._change()
-        super().pwrite(fd, data, at)
-
-    def create(self, path: str, size_bytes: int) -> int:
-        self._change()
-        return super().create(path, size_bytes)
-
-    def rename(self, source: str, target: str) -> None:
-        self._change()
-        super().rename(source, target)
-
-    def unlink(self, path: str) -> None:
-        self._change()
-        super().unlink(path)
-
-
 @pytest.mark.parametrize("make", [to_ledger, to_plain])
 async def test_a_target_is_refused_until_its_log_and_tables_are_whole(tmp_path: Path, make: Any) -> None:
     await filled(tmp_path / "plain")
@@ -476,7 +446,8 @@ async def test_a_target_is_refused_until_its_log_and_tables_are_whole(tmp_path: 
     is_done = False
     while not is_done:
         target = tmp_path / f"target-{last}"
-        files = Ending(last)
+        files = FaultyFiles()
+        files.fail(Killed(), "pwrite", "create", "rename", "unlink", after=last)
         try:
             await convert(make, source, target, files)
             is_done = True
@@ -548,7 +519,7 @@ async def test_a_damaged_record_of_a_plain_log_is_left_out_and_said(tmp_path: Pa
 async def test_a_message_that_is_too_long_for_a_ledger_ends_the_conversion(tmp_path: Path) -> None:
     size = 8 << 20
     settings = small_settings(tmp_path / "plain", mapped_file_size_commit_log_bytes=size, max_message_size_bytes=size)
-    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1), offload=inline)
+    store = DefaultMessageStore(settings, now_ms=FakeClock(step_ms=1), offload=inline)
     await store.load()
     store.append(message(body=b"x" * 4_300_000))
     store.commit()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
 from store_lab import MemberStore, open_member
-from store_support import WallClock, abandon, message, open_store, small_settings
+from store_support import abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
 from triomq.dledger.convert.conversion import to_plain
@@ -36,7 +37,7 @@ def body(number: int) -> bytes:
     return b"%02d" % number + bytes(2000)
 
 
-async def filled(root: Path, count: int = 12, clock: WallClock | None = None, **settings: Any) -> MemberStore:
+async def filled(root: Path, count: int = 12, clock: FakeClock | None = None, **settings: Any) -> MemberStore:
     """Return a leader with one message in each file."""
     member = await open_member(root, clock, **settings)
     await member.lead()
@@ -85,7 +86,7 @@ async def test_full_and_read_only_directories_get_no_new_files(tmp_path: Path) -
     root = tmp_path / "store"
     await stopped(await filled(root, **spread(tmp_path)))
     read_only = {"read_only_commit_log_store_paths": f"{tmp_path}/a"}
-    member = await MemberStore(root, WallClock(step_ms=1), files, **spread(tmp_path, **read_only)).load()
+    member = await MemberStore(root, FakeClock(step_ms=1), files, **spread(tmp_path, **read_only)).load()
     files.full = f"{tmp_path}/c"
     member.store._retention.check_disk()
     assert not member.store._retention.usage_ratio() > 0.5, "the emptiest directory counts"
@@ -139,7 +140,7 @@ async def test_each_directory_is_locked(tmp_path: Path) -> None:
 
 async def test_retention_deletes_the_oldest_file_wherever_it_is(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     settings = spread(tmp_path, file_reserved_time_hours=1, delete_commit_log_files_interval_ms=0)
     member = await filled(root, clock=clock, **settings)
     now_ms = int((tmp_path / "c" / f"{11 * FILE_BYTES:020}").stat().st_mtime * 1000)

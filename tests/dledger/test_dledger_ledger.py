@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_faults import WRITES, FaultyFiles
 from golden_data import golden_group
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_faults import FailingFiles, RecordingFiles, crash, replay_onto
+from store_faults import RecordingFiles, crash, replay_onto
 from stored_records import encoded
 
 from triomq.dledger.ledger import entry_format
@@ -315,16 +316,16 @@ def test_expired_files_move_the_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["/data/", "/index/"])
 @pytest.mark.parametrize("partial", [False, True])
 def test_a_full_disk_refuses_a_write_and_leaves_the_ledger_as_it_was(where: str, partial: bool, tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     ledger = opened(tmp_path, files)
     ledger.append(1, [b"a" * 100])
     before = picture(tmp_path)
-    files.where, files.error, files.partial = where, errno.ENOSPC, partial
+    files.fail(errno.ENOSPC, *WRITES, where=where, part=2 / 3 if partial else 0)
     with pytest.raises(LogRefused):
         ledger.append(1, [b"b" * 100] * 12)
     assert not ledger.can_append
     assert {name: data for name, data in picture(tmp_path).items() if data} == before
-    files.error = 0
+    files.mend()
     assert ledger.can_append, "there is room again: a member that was full may lead"
     ledger.append(1, [b"c"])
     assert ledger.can_append
@@ -333,36 +334,36 @@ def test_a_full_disk_refuses_a_write_and_leaves_the_ledger_as_it_was(where: str,
 
 def test_a_full_disk_refuses_a_cut_and_leaves_the_ledger_as_it_was(tmp_path: Path) -> None:
     """A follower whose disk is full for a while must not end."""
-    files = FailingFiles()
+    files = FaultyFiles()
     ledger = opened(tmp_path, files)
     ledger.append(1, [b"a", b"b", b"c"])
     ledger.save_checkpoint(2)
-    files.where, files.error = "checkpoint", errno.ENOSPC
+    files.fail(errno.ENOSPC, *WRITES, where="checkpoint")
     with pytest.raises(LogRefused):
         ledger.cut(0)
     assert bodies_of(ledger) == [b"a", b"b", b"c"]
-    files.error = 0
+    files.mend()
     ledger.cut(0)
     assert TermFiles(Files(), str(tmp_path)).load_checkpoint() == (0, 0)
     assert bodies_of(ledger) == [b"a"]
 
 
 def test_a_failing_disk_takes_nothing_until_a_restart(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     ledger = opened(tmp_path, files)
-    files.where, files.error = "/data/", errno.EIO
+    files.fail(errno.EIO, *WRITES, where="/data/")
     with pytest.raises(LogRefused):
         ledger.append(1, [b"a"])
-    files.error = 0
+    files.mend()
     with pytest.raises(LogRefused, match="restart"):
         ledger.append(1, [b"a"])
 
 
 def test_a_failed_sync_is_not_repeated(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     ledger = opened(tmp_path, files)
     ledger.append(1, [b"a"])
-    files.where, files.sync_error = "/data/", errno.EIO
+    files.fail(errno.EIO, "datasync", where="/data/")
     with pytest.raises(OSError, match="Input/output"):
         ledger.sync()
     assert (ledger.synced_index, ledger.can_append) == (-1, False)
@@ -404,10 +405,10 @@ def test_a_later_sync_leaves_out_files_that_are_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_sync_in_a_thread_that_fails_is_not_repeated(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     ledger = opened(tmp_path, files)
     ledger.append(1, [b"a"])
-    files.where, files.sync_error = "/data/", errno.EIO
+    files.fail(errno.EIO, "datasync", where="/data/")
     sync = ledger.noting.begin_sync(ledger.end_index)
     sync.run()
     with pytest.raises(OSError, match="Input/output"):
@@ -416,10 +417,10 @@ def test_a_sync_in_a_thread_that_fails_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_a_reset_that_the_disk_refuses_keeps_the_old_entries(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     ledger = opened(tmp_path, files)
     ledger.append(1, [b"a"])
-    files.where, files.error = "reset-", errno.ENOSPC
+    files.fail(errno.ENOSPC, *WRITES, where="reset-")
     with pytest.raises(LogRefused):
         ledger.reset(Entry(body=b"b", index=40, pos=9216, size=49, term=3))
     assert bodies_of(ledger) == [b"a"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from file_faults import FaultyFiles
 from member_lab import GROUP, PORT, MemberLab, ask, group_client, reports_of, run_lab
 from trio.testing import MockClock
 
@@ -50,31 +51,15 @@ def vote_request(term: int) -> bytes:
     return VoteRequest(**OVER_WIRE, term=term).encode()
 
 
-class ThreadNotingFiles(Files):
-    """Notes which threads wait for the disk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.threads: set[int] = set()
-
-    def datasync(self, fd: int) -> None:
-        self.threads.add(threading.get_ident())
-        super().datasync(fd)
-
-    def sync_directory(self, path: str) -> None:
-        self.threads.add(threading.get_ident())
-        super().sync_directory(path)
-
-
 async def test_a_busy_disk_under_a_checkpoint_does_not_hold_up_the_event_loop(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """A leader of RocketMQ gives a follower three seconds for an answer."""
-    files = ThreadNotingFiles()
+    files = FaultyFiles()
     ledger = Ledger(files, str(tmp_path), 65536, is_whole=lambda entry: True)
     ledger.open()
     ledger.append(1, [b"x"])
-    files.threads.clear()
+    files.calls.clear()
 
     async def offload(function: Callable[..., Any], *arguments: Any) -> None:
         thread = threading.Thread(target=function, args=arguments)
@@ -97,8 +82,8 @@ async def test_a_busy_disk_under_a_checkpoint_does_not_hold_up_the_event_loop(
         nursery.cancel_scope.cancel()
     ledger.close()
     assert TermFiles(files, str(tmp_path)).load_checkpoint() == (1, 0)
-    assert files.threads
-    assert threading.get_ident() not in files.threads
+    syncs = files.noted("datasync", "sync_directory")
+    assert syncs and threading.get_ident() not in {call.thread for call in syncs}
 
 
 def test_a_vote_is_on_disk_before_it_is_answered(tmp_path: Path) -> None:

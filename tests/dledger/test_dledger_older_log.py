@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import structlog
+from fake_clock import FakeClock
+from file_faults import WRITES, FaultyFiles
 from golden_data import golden_group
-from store_faults import FailingFiles, RecordingFiles, crash, replay_onto
+from store_faults import RecordingFiles, crash, replay_onto
 from store_lab import MemberStore, open_member
-from store_support import WallClock, abandon, message, open_store, small_settings
+from store_support import abandon, message, open_store, small_settings
 
 from triomq.dledger.convert.conversion import to_plain
 from triomq.dledger.rules.log import LogRefused
@@ -46,7 +48,7 @@ OLD_BODIES = [old_body(number) for number in range(OLD_MESSAGES)]
 
 async def plain_store(root: Path, *, count: int = OLD_MESSAGES, files: Files | None = None) -> DefaultMessageStore:
     """A plain broker's store with messages in one queue, still open."""
-    store = await open_store(root, clock=WallClock(step_ms=1), files=files)
+    store = await open_store(root, clock=FakeClock(step_ms=1), files=files)
     for number in range(count):
         assert store.append(message(body=old_body(number), keys=f"old{number}")).is_ok
         store.commit()
@@ -128,7 +130,7 @@ async def test_every_message_of_a_real_member_with_an_older_log_is_at_its_queue_
         shutil.rmtree(root / "consumequeue")
         (root / "abort").touch()
     before = log_bytes(root)
-    member = MemberStore(root, WallClock(step_ms=1), **GOLDEN_SIZES)
+    member = MemberStore(root, FakeClock(step_ms=1), **GOLDEN_SIZES)
     member.ledger._index.file_size_bytes = 167_772_160
     await member.load()
     wanted: dict[int, list[str]] = {}
@@ -225,7 +227,7 @@ async def test_queues_are_made_again_from_both_logs(tmp_path: Path) -> None:
 
 async def test_messages_are_found_by_time_and_by_physical_offset_in_both_logs(tmp_path: Path) -> None:
     await closed_plain_store(tmp_path)
-    member = await open_member(tmp_path, WallClock(1_800_000_000_000, step_ms=1))
+    member = await open_member(tmp_path, FakeClock(1_800_000_000_000, step_ms=1))
     await member.lead()
     await put_new(member, b"new")
     reading = member.store.reading
@@ -235,38 +237,6 @@ async def test_messages_are_found_by_time_and_by_physical_offset_in_both_logs(tm
         [data] = reading.get_messages("T", 0, queue_offset, 1).records
         at = record.read_fields(data, 0, len(data)).physical_offset
         assert member.log.record_at(at) == bytes(data)
-
-
-class StoppingFiles(Files):
-    """Ends the process, as it were, before the change with this number."""
-
-    def __init__(self, changes: int) -> None:
-        self.left = changes
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-
-    def pwrite(self, fd: int, data: Any, at: int) -> None:
-        self._count()
-        super().pwrite(fd, data, at)
-
-    def create(self, path: str, size_bytes: int) -> int:
-        self._count()
-        return super().create(path, size_bytes)
-
-    def truncate(self, fd: int, size_bytes: int) -> None:
-        self._count()
-        super().truncate(fd, size_bytes)
-
-    def datasync(self, fd: int) -> None:
-        self._count()
-        super().datasync(fd)
-
-    def sync_directory(self, path: str) -> None:
-        self._count()
-        super().sync_directory(path)
 
 
 @pytest.mark.parametrize("was_killed", [False, True])
@@ -280,7 +250,9 @@ async def test_a_kill_at_any_step_of_the_first_start_changes_nothing(tmp_path: P
     for changes in range(1000):
         root = tmp_path / f"{changes}"
         shutil.copytree(plain, root)
-        member = MemberStore(root, WallClock(step_ms=1), StoppingFiles(changes))
+        files = FaultyFiles()
+        files.fail(KeyboardInterrupt(), *WRITES, "truncate", "datasync", "sync_directory", after=changes)
+        member = MemberStore(root, FakeClock(step_ms=1), files)
         is_whole = False
         try:
             await member.load()
@@ -320,7 +292,7 @@ async def test_a_power_failure_at_any_step_of_the_first_start_takes_nothing_that
     else:
         await plain.close()
     root, begin = tmp_path / "plain", len(files.journal)
-    member = await MemberStore(root, WallClock(step_ms=1), files).load()
+    member = await MemberStore(root, FakeClock(step_ms=1), files).load()
     member_begin, end = member.ledger.end_pos, len(files.journal)
     abandon(member.store)
     for at in range(begin, end + 1):
@@ -329,7 +301,7 @@ async def test_a_power_failure_at_any_step_of_the_first_start_takes_nothing_that
         crash(files.journal, at, str(root), image, choose, choose.choice((0.0, 0.3, 0.7, 1.0)))
         shutil.copytree(image, twin)
         start = RecordingFiles()
-        abandon((await MemberStore(image, WallClock(step_ms=1), start).load()).store)
+        abandon((await MemberStore(image, FakeClock(step_ms=1), start).load()).store)
         replay_onto(start, str(image), twin, choose)
         for directory in (image, twin):
             again = await open_member(directory)
@@ -349,10 +321,10 @@ async def test_a_power_failure_at_any_step_of_the_first_start_takes_nothing_that
 
 async def test_a_full_disk_refuses_the_first_start_and_the_next_one_succeeds(tmp_path: Path) -> None:
     await closed_plain_store(tmp_path)
-    files = FailingFiles()
-    files.where, files.error = "dledger-n0/data", errno.ENOSPC
+    files = FaultyFiles()
+    files.fail(errno.ENOSPC, *WRITES, where="dledger-n0/data")
     with pytest.raises(OSError, match="No space"):
-        await MemberStore(tmp_path, WallClock(step_ms=1), files).load()
+        await MemberStore(tmp_path, FakeClock(step_ms=1), files).load()
     assert (await open_member(tmp_path)).bodies() == OLD_BODIES
 
 
@@ -374,7 +346,7 @@ async def test_an_empty_last_file_is_filled_since_rocketmq_begins_behind_it(tmp_
 
 
 async def test_retention_deletes_the_older_log_first_and_then_the_ledger(tmp_path: Path) -> None:
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     await closed_plain_store(tmp_path)
     member = await open_member(tmp_path, clock, file_reserved_time_hours=1, delete_commit_log_files_interval_ms=0)
     await member.lead()
@@ -413,7 +385,7 @@ async def test_a_start_between_deletions_of_the_older_log_finds_the_rest(tmp_pat
 
 
 async def three_of(tmp_path: Path) -> list[MemberStore]:
-    clock = WallClock(1_750_000_000_000, step_ms=1)
+    clock = FakeClock(1_750_000_000_000, step_ms=1)
     await closed_plain_store(tmp_path / "n0")
     for name in ("n1", "n2"):
         shutil.copytree(tmp_path / "n0", tmp_path / name)
@@ -525,7 +497,7 @@ async def test_an_older_log_whose_end_is_damaged_is_not_cut(tmp_path: Path) -> N
 
 
 async def test_a_store_without_messages_grows_too(tmp_path: Path) -> None:
-    store = DefaultMessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(small_settings(tmp_path), now_ms=FakeClock(step_ms=1))
     await store.load()
     await store.close()
     member = await open_member(tmp_path)

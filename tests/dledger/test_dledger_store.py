@@ -8,11 +8,12 @@ import trio
 import trio.testing
 from broker_fakes import FakeConnection, MemoryFile
 from broker_store_lab import WallClock as DelayClock
+from fake_clock import FakeClock
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from store_lab import MemberStore, open_member
-from store_support import WallClock, abandon, inline, message, small_settings
+from store_support import abandon, inline, message, small_settings
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
@@ -47,7 +48,7 @@ async def test_a_message_can_be_read_when_a_quorum_has_it_and_not_before(tmp_pat
 
 async def test_a_pull_that_a_leader_holds_gets_what_the_next_leader_commits(tmp_path: Path) -> None:
     """So a leader that becomes a follower need not send the pulls that it holds elsewhere."""
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     former, new = await open_member(tmp_path / "n0", clock), await open_member(tmp_path / "n1", clock)
     answered: list[ParkedPull] = []
     polling = LongPolling(former.store, Pool("pull", 10), answered.append)
@@ -145,7 +146,7 @@ async def test_the_quorum_is_a_phase_of_a_traced_put(tmp_path: Path) -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     settings = small_settings(tmp_path, enable_dleger_commit_log=True)
     writer = TracingWriter(Configuration(store=settings), member.store, lambda: None)
-    writer.spans = Recorder(provider, WallClock(), "broker-a")
+    writer.spans = Recorder(provider, FakeClock(), "broker-a")
     put = WatchedPut(lambda result: None)
     traced = message()
     traced.properties = f"traceparent\x0100-{1:032x}-{2:016x}-01".encode()
@@ -158,7 +159,7 @@ async def test_the_quorum_is_a_phase_of_a_traced_put(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_the_leader_replaces_takes_what_was_derived_from_the_old_one(tmp_path: Path) -> None:
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     leader, member = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
     for each, body in ((leader, b"right"), (member, b"wrong")):
         await each.lead()
@@ -209,7 +210,7 @@ async def test_a_member_that_follows_refuses_messages_and_answers_those_that_wai
 
 
 async def test_a_follower_has_the_bytes_and_the_queues_of_its_leader(tmp_path: Path) -> None:
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     leader, follower = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
     await leader.lead()
     for number in range(60):  # more than one file
@@ -239,7 +240,7 @@ async def test_a_follower_has_the_bytes_and_the_queues_of_its_leader(tmp_path: P
 
 
 async def test_a_new_leader_counts_the_records_that_are_not_committed_yet(tmp_path: Path) -> None:
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     leader, follower = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
     await leader.lead()
     for number in range(5):
@@ -258,7 +259,7 @@ async def test_a_new_leader_counts_the_records_that_are_not_committed_yet(tmp_pa
 
 async def test_what_a_new_leader_appends_is_dispatched_behind_what_it_found(tmp_path: Path) -> None:
     """The queue entries follow the log also when the older records must be read back, and the file ends in between."""
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     leader, follower = await open_member(tmp_path / "a", clock), await open_member(tmp_path / "b", clock)
     await leader.lead()
     while leader.ledger.end_pos < 4096 - 200:

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 from broker_fakes import FakeConnection, MemoryFile
+from fake_clock import FakeClock
 from store_lab import MemberStore, open_member
-from store_support import WallClock
 
 from triomq.broker.delay import DelayOffsets
 from triomq.broker.errors import NotReplicated
@@ -43,7 +43,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 class Member:
     """A member's store with the tables of its broker."""
 
-    def __init__(self, store: MemberStore, clock: WallClock, position: MemoryFile | None = None) -> None:
+    def __init__(self, store: MemberStore, clock: FakeClock, position: MemoryFile | None = None) -> None:
         self.member = store
         self.topics = TopicTable(now_ms=clock, built_in=[TopicConfig(topic_name=AUTO_CREATE_TOPIC, perm=7)])
         self.groups = GroupTable(now_ms=clock)
@@ -110,7 +110,7 @@ class Member:
 
 async def open_two(root: Path) -> tuple[Member, Member]:
     """Return a leader and a follower."""
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     leader = Member(await open_member(root / "a", clock), clock)
     follower = Member(await open_member(root / "b", clock), clock)
     await leader.lead()
@@ -298,7 +298,7 @@ async def test_a_start_takes_from_the_log_what_the_files_lack(
     leader.make_topic("U")
     leader.commit()
     await follower.take_from(leader)
-    restarted = Member(follower.member, WallClock(step_ms=1), follower.position)
+    restarted = Member(follower.member, FakeClock(step_ms=1), follower.position)
     await restarted.log.load()
     assert restarted.topics.get("T") is None, "the files have it"
     assert restarted.topics.get("U") is not None
@@ -309,7 +309,7 @@ async def test_a_start_follows_nobody_who_led_before_it(tmp_path: Path) -> None:
     leader, follower = await open_two(tmp_path)
     await follower.take_from(leader)
     assert follower.log.begun is not None
-    restarted = Member(follower.member, WallClock(step_ms=1))
+    restarted = Member(follower.member, FakeClock(step_ms=1))
     await restarted.log.load()
     assert restarted.log.is_whole and restarted.log.begun is None
 

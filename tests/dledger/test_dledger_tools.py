@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from dledger_processes import GROUP, Members
-from store_support import WallClock, message, small_settings
+from fake_clock import FakeClock
+from store_support import message, small_settings
 
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.upkeep import offline
@@ -59,7 +60,7 @@ def test_members_are_shown_and_the_leadership_is_handed_over(tmp_path: Path) -> 
 
 async def test_a_store_is_converted_there_and_back_at_the_command_line(tmp_path: Path) -> None:
     plain, ledger, back = (tmp_path / name for name in ("plain", "ledger", "back"))
-    store = DefaultMessageStore(small_settings(plain), now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(small_settings(plain), now_ms=FakeClock(step_ms=1))
     await store.load()
     for number in range(50):
         store.append(message(body=b"%d" % number, keys=f"k{number}"))

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 import trio.testing
+from fake_clock import FakeSeconds
 from test_remoting_memory import HERE, MIB, Bench
 from test_remoting_waiting import Link
 from trio.testing import MockClock
@@ -172,16 +173,8 @@ async def test_what_waits_when_the_server_stops_gives_its_place_in_the_pool_back
     assert pool.in_flight == 0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def test_the_steps_of_one_pass_of_the_loop_have_a_time(nursery: trio.Nursery) -> None:
-    clock = Clock()
+    clock = FakeSeconds(0.0)
     line = StepLine(Scheduler(), clock)
     steps = [0]
 
@@ -211,7 +204,7 @@ async def test_the_steps_of_one_pass_of_the_loop_have_a_time(nursery: trio.Nurse
 async def test_short_parts_share_a_pass_until_its_time_is_over_or_another_waits(
     nursery: trio.Nursery, tasks: int
 ) -> None:
-    clock = Clock()
+    clock = FakeSeconds(0.0)
     line = StepLine(Scheduler(), clock)
     parts: list[list[int]] = [[]]
 
@@ -244,7 +237,7 @@ async def test_short_parts_share_a_pass_until_its_time_is_over_or_another_waits(
 
 @pytest.mark.parametrize("seconds", [0.0, 2 * BACKGROUND.quota_seconds])
 async def test_connections_take_their_steps_in_turns(nursery: trio.Nursery, seconds: float) -> None:
-    clock = Clock()
+    clock = FakeSeconds(0.0)
     line = StepLine(Scheduler(), clock)
     order: list[str] = []
 
@@ -268,13 +261,13 @@ async def test_connections_take_their_steps_in_turns(nursery: trio.Nursery, seco
 
 
 async def test_a_task_that_finds_the_line_free_begins_at_once() -> None:
-    line = StepLine(Scheduler(), Clock())
+    line = StepLine(Scheduler(), FakeSeconds(0.0))
     with trio.testing.assert_no_checkpoints():
         await line.wait("owner")
 
 
 async def test_nobody_waits_for_a_line_that_has_ended(autojump_clock: MockClock) -> None:
-    clock = Clock()
+    clock = FakeSeconds(0.0)
     line = StepLine(Scheduler(), clock)
     await line.wait("first")
     clock.now += 2 * BACKGROUND.quota_seconds

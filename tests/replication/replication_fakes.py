@@ -10,7 +10,8 @@ from typing import Any
 
 import trio
 import trio.testing
-from store_support import WallClock, message, open_store
+from fake_clock import FakeClock
+from store_support import message, open_store
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.copied import CopiedPart
@@ -223,4 +224,4 @@ async def open_pair(
 
 async def open_slave(directory: Path, *, files: Files | None = None, **changes: Any) -> DefaultMessageStore:
     changes.setdefault("flush_disk_type", FlushDiskType.ASYNC_FLUSH)
-    return await open_store(directory, files=files, clock=WallClock(), broker_role=BrokerRole.SLAVE, **changes)
+    return await open_store(directory, files=files, clock=FakeClock(), broker_role=BrokerRole.SLAVE, **changes)

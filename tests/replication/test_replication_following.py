@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from file_faults import FULL, FaultyFiles
 from replication_fakes import Line, Pair, assert_prefix, assert_same_queues, fill, log_bytes, open_pair, open_slave
 from store_support import abandon, message, open_store
 from structlog.testing import capture_logs
@@ -406,34 +406,21 @@ async def test_a_synchronously_flushing_slave_reports_what_is_on_disk(
 # -- the slave's disk ------------------------------------------------------------------------------------------------
 
 
-class FullDisk(Files):
-    """Writes to the commit log fail while `is_full`."""
-
-    is_full = False
-    refused = 0
-
-    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
-        if self.is_full and len(data) > 60:
-            self.refused += 1
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super().pwrite(fd, data, at)
-
-
 async def test_a_full_disk_stops_the_slave_only_while_it_is_full(
     autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
 ) -> None:
-    files = FullDisk()
+    files = FaultyFiles()
     pair = await open_pair(nursery, tmp_path, slave_files=files, mapped_file_size_commit_log_bytes=1 << 16)
     fill(pair.master, 10)
     pair.start()
     await pair.wait_equal()
-    files.is_full = True
+    full = files.fail(FULL, "pwrite", where="commitlog")
     fill(pair.master, 300)
     await trio.sleep(60)
-    assert files.refused > 0
+    assert full.raised > 0
     assert_prefix(pair.slave, pair.master)
     assert pair.server.replicated.value < pair.master.reading.max_physical_offset
-    files.is_full = False
+    files.mend()
     await pair.wait_equal()
     assert_same_queues(pair.slave, pair.master)
 
@@ -443,15 +430,15 @@ async def test_an_end_that_cannot_be_saved_is_not_cut(
 ) -> None:
     pair = await two_histories(tmp_path, nursery, common=8, own=40, others=50)
     await pair.slave.close()
-    files = FullDisk()
+    files = FaultyFiles()
     pair.slave = await open_slave(tmp_path / "slave", files=files, mapped_file_size_commit_log_bytes=1 << 16)
     pair = Pair(nursery, pair.master, pair.slave)
     before = log_bytes(pair.slave)
-    files.is_full = True
+    files.fail(FULL, "pwrite", where="salvage")
     pair.start()
     await trio.sleep(100)
     assert log_bytes(pair.slave) == before
-    files.is_full = False
+    files.mend()
     await pair.wait_equal()
 
 

@@ -1,8 +1,7 @@
-"""File seams that misbehave: one records everything, so that any crash can be replayed; one refuses writes."""
+"""Files that record every call, so that any crash can be replayed."""
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 from dataclasses import dataclass, field
@@ -162,47 +161,3 @@ def replay_onto(files: RecordingFiles, root: str, target: Path, choose: random.R
             path.rename(target / Path(operation.target).relative_to(root))
         elif operation.kind == "unlink":
             path.unlink(missing_ok=True)
-
-
-class FailingFiles(Files):
-    """Refuses writes to paths that contain `where` with `error`, optionally after a part is written."""
-
-    def __init__(self) -> None:
-        self.where = ""
-        self.error = 0
-        self.partial = False
-        self.sync_error = 0
-        self._paths: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        fd = super().open(path, write=write)
-        self._paths[fd] = path
-        return fd
-
-    def create(self, path: str, size_bytes: int) -> int:
-        if self.error and self.where in path and not os.path.exists(path):
-            raise OSError(self.error, os.strerror(self.error))
-        fd = super().create(path, size_bytes)
-        self._paths[fd] = path
-        return fd
-
-    def duplicate(self, fd: int) -> int:
-        second = super().duplicate(fd)
-        self._paths[second] = self._paths[fd]
-        return second
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        if self.error and self.where in self._paths[fd]:
-            if self.partial:
-                super().pwrite(fd, bytes(data)[: len(data) * 2 // 3], at)
-            raise OSError(self.error, os.strerror(self.error))
-        super().pwrite(fd, data, at)
-
-    def datasync(self, fd: int) -> None:
-        if self.sync_error and self.where in self._paths[fd]:
-            raise OSError(self.sync_error, os.strerror(self.sync_error))
-        super().datasync(fd)
-
-
-FULL = errno.ENOSPC
-BROKEN = errno.EIO

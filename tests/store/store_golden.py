@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store_support import WallClock, inline
+from fake_clock import FakeClock
+from store_support import inline
 
 from triomq.protocol import java_properties
 from triomq.protocol.settings import bind
@@ -58,6 +59,6 @@ def settings_of(root: Path) -> StoreSettings:
 
 
 async def open_golden(root: Path) -> DefaultMessageStore:
-    store = DefaultMessageStore(settings_of(root), now_ms=WallClock(1_795_240_000_000), offload=inline)
+    store = DefaultMessageStore(settings_of(root), now_ms=FakeClock(1_795_240_000_000), offload=inline)
     await store.load()
     return store

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import structlog
 import trio
+from fake_clock import FakeClock
 from store_faults import Operation, RecordingFiles, crash, replay_onto
-from store_support import WallClock, abandon, message, open_store, small_settings
+from store_support import abandon, message, open_store, small_settings
 
 from triomq.protocol import record
 from triomq.protocol.record import BatchUnit
@@ -52,7 +53,7 @@ class Journal:
         choose = self.choose
         files = RecordingFiles()
         self.operations = files.journal
-        clock = WallClock(step_ms=choose.choice([1, 40, 1500]))
+        clock = FakeClock(step_ms=choose.choice([1, 40, 1500]))
         store = await open_store(root, files=files, clock=clock)
         unflushed: list[str] = []
         for _ in range(choose.randint(8, 30)):

@@ -1,4 +1,4 @@
-"""What the store's tests share: small settings, a clock that a test sets, ready messages."""
+"""What the store's tests share: small settings, ready messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from fake_clock import FakeClock
 
 from triomq.protocol import properties
 from triomq.protocol.address import HostPort
@@ -17,18 +19,6 @@ from triomq.store.results import MessageToStore
 
 BORN = HostPort("10.0.0.9", 40000).packed
 STORED = HostPort("10.0.0.1", 10911).packed
-
-
-class WallClock:
-    """A clock that moves only when a test moves it; `step_ms` moves it at each reading."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000, step_ms: int = 0) -> None:
-        self.now_ms = now_ms
-        self.step_ms = step_ms
-
-    def __call__(self) -> int:
-        self.now_ms += self.step_ms
-        return self.now_ms
 
 
 def small_settings(root: Path | str, **changes: Any) -> StoreSettings:
@@ -50,10 +40,10 @@ async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 async def open_store(
-    root: Path | str, *, files: Files | None = None, clock: WallClock | None = None, **changes: Any
+    root: Path | str, *, files: Files | None = None, clock: FakeClock | None = None, **changes: Any
 ) -> DefaultMessageStore:
     store = DefaultMessageStore(
-        small_settings(root, **changes), now_ms=clock or WallClock(step_ms=1), files=files, offload=inline
+        small_settings(root, **changes), now_ms=clock or FakeClock(step_ms=1), files=files, offload=inline
     )
     await store.load()
     return store

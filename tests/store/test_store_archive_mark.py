@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import trio
+from fake_clock import FakeClock
+from file_faults import FaultyFiles
 from store_faults import RecordingFiles
-from store_support import WallClock, message, open_store, small_settings
+from store_support import message, open_store, small_settings
 from structlog.testing import capture_logs
-from test_store_retention import HOUR_MS, NOON_MS, DiskFiles, check_consistent, filled, log_files
+from test_store_retention import HOUR_MS, NOON_MS, check_consistent, filled, log_files
 
 from triomq.store.disk.files import Files
 from triomq.store.message_store import DefaultMessageStore
@@ -30,8 +32,8 @@ def warnings(logs: list[Any]) -> list[Any]:
 
 async def expired(root: Path, **changes: object) -> DefaultMessageStore:
     """A store whose files have all expired, except that the archive lacks them."""
-    clock = WallClock(NOON_MS)
-    store = await filled(root, clock, DiskFiles(), archive_before_delete=True, **changes)
+    clock = FakeClock(NOON_MS)
+    store = await filled(root, clock, FaultyFiles(usage=0.5), archive_before_delete=True, **changes)
     clock.now_ms += 80 * HOUR_MS
     store.upkeep.delete_files_now()
     return store
@@ -62,7 +64,7 @@ async def test_only_archived_files_go(tmp_path: Path, autojump_clock: trio.testi
 
 
 async def test_nothing_is_said_while_nothing_should_go(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    store = await filled(tmp_path, WallClock(NOON_MS), DiskFiles(), archive_before_delete=True)
+    store = await filled(tmp_path, FakeClock(NOON_MS), FaultyFiles(usage=0.5), archive_before_delete=True)
     store.upkeep.delete_files_now()
     with capture_logs() as logs:
         assert await store._retention.clean() == 0
@@ -85,10 +87,10 @@ async def test_neither_size_nor_a_full_disk_overrule_the_archive(
     """Above the warning ratio the store refuses writes, as it does without an archive: that is better than losing kept
     files.
     """
-    files = DiskFiles()
-    store = await filled(tmp_path, WallClock(NOON_MS), files, archive_before_delete=True, **changes)
+    files = FaultyFiles(usage=0.5)
+    store = await filled(tmp_path, FakeClock(NOON_MS), files, archive_before_delete=True, **changes)
     before = log_files(tmp_path)
-    files.ratio = 0.5 if changes else 0.95
+    files.usage = 0.5 if changes else 0.95
     with capture_logs() as logs:
         assert await store._retention.clean() == 0
     assert len(warnings(logs)) == 1 and log_files(tmp_path) == before
@@ -140,13 +142,10 @@ def test_a_mark_is_whole_or_the_old_one(tmp_path: Path) -> None:
     path = f"{tmp_path}/config/archived.json"
     assert read_mark(Files(), path) is None
     mark(tmp_path, 10_000_000_000)
-
-    class Dying(Files):
-        def rename(self, source: str, target: str) -> None:
-            raise OSError("gone")
-
+    files = FaultyFiles()
+    files.fail(OSError("gone"), "rename")
     with pytest.raises(OSError, match="gone"):
-        write_mark(Dying(), path, 5, archive="/archive", now_ms=1)
+        write_mark(files, path, 5, archive="/archive", now_ms=1)
     assert read_mark(Files(), path) == 10_000_000_000
     mark(tmp_path, 5)
     assert read_mark(Files(), path) == 5

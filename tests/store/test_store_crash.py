@@ -10,8 +10,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
 from store_faults import RecordingFiles, crash, replay_onto
-from store_support import WallClock, abandon, message, open_store, unique_key
+from store_support import abandon, message, open_store, unique_key
 
 from triomq.protocol import record
 from triomq.store.message_store import DefaultMessageStore
@@ -83,7 +84,7 @@ async def test_whatever_a_power_failure_leaves_is_recovered(seed: int, tmp_path:
     files = RecordingFiles()
     ledger = Ledger()
     root = tmp_path / "store"
-    store = await open_store(root, files=files, clock=WallClock(step_ms=choose.choice([1, 100, 1500])))
+    store = await open_store(root, files=files, clock=FakeClock(step_ms=choose.choice([1, 100, 1500])))
     await workload(store, files, ledger, choose)
     if choose.random() < 0.5:
         await store.close()

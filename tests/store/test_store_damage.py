@@ -9,7 +9,6 @@ the store acknowledged while the system failed under it is there when the system
 from __future__ import annotations
 
 import errno
-import os
 import random
 import shutil
 from pathlib import Path
@@ -17,13 +16,14 @@ from pathlib import Path
 import pytest
 import structlog
 import trio
+from fake_clock import FakeClock
+from file_faults import WRITES, FaultyFiles
 from store_seeds import seed_of
-from store_support import WallClock, abandon, message, open_store, sync_log
+from store_support import abandon, message, open_store, sync_log
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
 from triomq.protocol.speedups import load
-from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreError
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import PutResult, PutStatus
@@ -237,50 +237,7 @@ async def test_a_damaged_queue_entry_costs_its_own_message(tmp_path: Path, at: i
     await store.close()
 
 
-class FailingCall(Files):
-    """From the `first`-th changing call on, `count` calls fail."""
-
-    def __init__(self, first: int, count: int, code: int) -> None:
-        self.first = first
-        self.count = count
-        self.code = code
-        self.calls = 0
-
-    def _call(self) -> None:
-        self.calls += 1
-        if self.first <= self.calls < self.first + self.count:
-            raise OSError(self.code, os.strerror(self.code))
-
-    def create(self, path: str, size_bytes: int) -> int:
-        self._call()
-        return super().create(path, size_bytes)
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        try:
-            self._call()
-        except OSError:
-            if self.first % 2:
-                super().pwrite(fd, bytes(data)[: len(data) // 2], at)
-            raise
-        super().pwrite(fd, data, at)
-
-    def datasync(self, fd: int) -> None:
-        self._call()
-
-    def sync_directory(self, path: str) -> None:
-        self._call()
-
-    def truncate(self, fd: int, size_bytes: int) -> None:
-        self._call()
-        super().truncate(fd, size_bytes)
-
-    def rename(self, source: str, target: str) -> None:
-        self._call()
-        super().rename(source, target)
-
-    def make_directories(self, path: str) -> None:
-        self._call()
-        super().make_directories(path)
+CHANGES = (*WRITES, "datasync", "sync_directory", "truncate", "rename", "make_directories")
 
 
 class Acknowledgements:
@@ -302,11 +259,11 @@ class Acknowledgements:
             self.errors.append(error)
 
 
-async def run_with(files: FailingCall, root: Path, seed: int) -> tuple[Written, Acknowledgements]:
+async def run_with(files: FaultyFiles, root: Path, seed: int) -> tuple[Written, Acknowledgements]:
     choose = random.Random(seed)
     written, told = Written(), Acknowledgements()
     try:
-        store = await open_store(root, files=files, clock=WallClock(step_ms=20))
+        store = await open_store(root, files=files, clock=FakeClock(step_ms=20))
     except (OSError, StoreError) as error:
         told.errors.append(error)
         return written, told
@@ -335,16 +292,19 @@ async def run_with(files: FailingCall, root: Path, seed: int) -> tuple[Written, 
 @pytest.mark.parametrize("count", [1, 1000], ids=["once", "for good"])
 async def test_any_call_may_fail(tmp_path: Path, code: int, count: int) -> None:
     """Each changing call fails in turn."""
-    probe = FailingCall(1 << 30, 1, code)
+    probe = FaultyFiles(does_sync=False)
     await run_with(probe, tmp_path / "probe", 1)
-    assert probe.calls > 100
-    for first in range(1, probe.calls + 1, 3):
-        root = tmp_path / f"store{first}"
-        written, told = await run_with(FailingCall(first, count, code), root, 1)
+    calls = len(probe.noted(*CHANGES))
+    assert calls > 100
+    for passed in range(0, calls, 3):
+        root = tmp_path / f"store{passed}"
+        files = FaultyFiles(does_sync=False)
+        files.fail(code, *CHANGES, after=passed, times=count, part=0 if passed % 2 else 0.5)
+        written, told = await run_with(files, root, 1)
         store = await open_store(root)
         found = {body for bodies in served(store).values() for body in bodies}
         put = {body for bodies in written.bodies.values() for body in bodies}
-        assert told.committed | told.flushed <= found <= put, f"call {first}"
+        assert told.committed | told.flushed <= found <= put, f"call {passed}"
         result = store.append(message("A", 0, b"after"))
         store.commit()
         assert result.is_ok
@@ -376,25 +336,19 @@ async def test_a_vanished_file_costs_only_what_was_in_it(tmp_path: Path, is_clos
         shutil.rmtree(root)
 
 
-class ReadOnlyDisk(Files):
-    def create(self, path: str, size_bytes: int) -> int:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-
 async def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     written = await filled(tmp_path, random.Random(5), is_closed=True)
+    files = FaultyFiles()
+    files.fail(errno.EROFS, *WRITES)
     with pytest.raises(OSError, match=r"Read-only file system: .*/lock"):
-        await open_store(tmp_path, files=ReadOnlyDisk())
+        await open_store(tmp_path, files=files)
     store = await open_store(tmp_path)
     assert check_only_own(store, written) == written.count
     await store.close()
 
 
 async def test_a_vanished_file_does_not_stop_retention(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    clock = WallClock(step_ms=1)
+    clock = FakeClock(step_ms=1)
     store = await open_store(tmp_path, clock=clock, file_reserved_time_hours=0)
     for _ in range(100):
         store.append(message("A", 0, bytes(200)))

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import trio
 from descriptors import descriptors_left
-from store_faults import BROKEN, FULL, FailingFiles
-from store_support import WallClock, abandon, message, open_store, small_settings
+from fake_clock import FakeClock
+from file_faults import BROKEN, FULL, WRITES, FaultyFiles
+from store_support import abandon, message, open_store, small_settings
 
 from triomq.daemon.open_files import raise_open_files_limit
 from triomq.protocol import record
 from triomq.store.config import FlushDiskType
 from triomq.store.contents import FEWEST_OPEN_FILES, Contents
-from triomq.store.disk.files import Files
 from triomq.store.disk.kernel_sync import KernelSync
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreBroken, StoreFull, SyncNotBegun
@@ -72,7 +72,7 @@ async def test_a_sync_of_the_log_that_finds_no_descriptor_is_repeated(tmp_path: 
 async def test_sync_flush_goes_on_when_there_are_descriptors_again(tmp_path: Path) -> None:
     """With the kernel's sync, as a broker runs."""
     settings = small_settings(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(settings, now_ms=FakeClock(step_ms=1))
     await store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -125,10 +125,10 @@ async def test_a_store_that_could_not_be_flushed_is_not_closed_as_clean(tmp_path
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
 async def test_no_descriptor_for_the_next_log_file_refuses_and_recovers(tmp_path: Path, code: int) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     put(store, bytes(2900))
-    files.where, files.error = "commitlog", code
+    files.fail(code, *WRITES, where="commitlog")
     result = store.append(message(body=bytes(2900)))
     told: list[Exception | None] = []
     store.committed.call_beyond(result.last_offset, told.append)
@@ -136,18 +136,18 @@ async def test_no_descriptor_for_the_next_log_file_refuses_and_recovers(tmp_path
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE and "no descriptor" in result.reason
     assert [type(error) for error in told] == [StoreFull]
     assert (store.is_broken, store.refusal) == (False, None)
-    files.error = 0
+    files.mend()
     assert put(store, bytes(2900)).physical_offset == 4096
     await store.close()
 
 
 async def test_no_descriptor_for_a_queue_file_delays_its_entries(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
-    files.where, files.error = "consumequeue/", errno.EMFILE
+    files.fail(errno.EMFILE, *WRITES, where="consumequeue/")
     result = put(store)
     assert result.is_ok and not store.is_broken and "consume queue" in (store.refusal or "")
-    files.error = 0
+    files.mend()
     store._backlog._write_entries()
     assert (store.refusal, bodies(store)) == (None, [b"hello"])
     await store.close()
@@ -172,45 +172,32 @@ async def test_files_that_were_read_are_closed_for_one_that_is_needed(tmp_path: 
 
 
 def test_no_more_files_stay_open_than_the_process_can_hold(tmp_path: Path) -> None:
-    class Small(Files):
-        limit = 400
-
-        def descriptor_limit(self) -> int:
-            return self.limit
-
-    files = Small()
+    files = FaultyFiles(descriptors=400)
     assert Contents.of(small_settings(tmp_path, max_open_files=2000), files).open_files._limit == 100
     assert Contents.of(small_settings(tmp_path, max_open_files=50), files).open_files._limit == 50
-    files.limit = 10
+    files.descriptors = 10
     assert Contents.of(small_settings(tmp_path), files).open_files._limit == FEWEST_OPEN_FILES
     assert isinstance(Contents.of(small_settings(tmp_path), files).open_files, OpenFiles)
 
 
-class Untruncatable(FailingFiles):
-    """Refuses to extend the log again after it was cut."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.truncate_error = 0
-
-    def truncate(self, fd: int, size_bytes: int) -> None:
-        if self.truncate_error and size_bytes == 4096:
-            raise OSError(self.truncate_error, os.strerror(self.truncate_error))
-        super().truncate(fd, size_bytes)
+def fail_at_the_end(files: FaultyFiles, truncate_error: int) -> None:
+    """Let the log's writes end in the middle on a full disk, and let nobody cut what they leave."""
+    files.fail(FULL, *WRITES, where="commitlog", part=2 / 3)
+    files.fail(truncate_error, "truncate", where="commitlog")
 
 
 async def test_an_end_that_cannot_be_cleared_yet_is_cleared_later(tmp_path: Path) -> None:
-    files = Untruncatable()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     put(store, b"before")
-    files.where, files.error, files.partial, files.truncate_error = "commitlog", FULL, True, FULL
+    fail_at_the_end(files, FULL)
     refused = put(store, b"refused")
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert not store.is_broken and "cannot be cleared" in (store.refusal or "")
     assert put(store, b"refused, too").status is PutStatus.SERVICE_NOT_AVAILABLE
     store._backlog._write_entries()
     assert store.refusal is not None
-    files.error = files.truncate_error = 0
+    files.mend()
     store._backlog._write_entries()
     assert store.refusal is None
     assert put(store, b"after").physical_offset == refused.physical_offset
@@ -222,20 +209,20 @@ async def test_an_end_that_cannot_be_cleared_yet_is_cleared_later(tmp_path: Path
 
 async def test_an_end_that_a_broken_disk_cannot_clear_breaks_the_store(tmp_path: Path) -> None:
     """Space may come back. What the disk has under the end of the log is not known after another error."""
-    files = Untruncatable()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     put(store, b"before")
-    files.where, files.error, files.partial, files.truncate_error = "commitlog", FULL, True, errno.EIO
+    fail_at_the_end(files, errno.EIO)
     put(store, b"refused")
     assert store.is_broken
     abandon(store)
 
 
 async def test_a_store_whose_end_is_unclear_is_not_closed_as_clean(tmp_path: Path) -> None:
-    files = Untruncatable()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     put(store, b"before")
-    files.where, files.error, files.partial, files.truncate_error = "commitlog", FULL, True, FULL
+    fail_at_the_end(files, FULL)
     put(store, b"refused")
     await store.close()
     assert (tmp_path / "abort").exists()
@@ -245,12 +232,13 @@ async def test_a_store_whose_end_is_unclear_is_not_closed_as_clean(tmp_path: Pat
 
 
 async def test_an_end_that_the_disk_refuses_to_clear_breaks_the_store(tmp_path: Path) -> None:
-    files = Untruncatable()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     put(store, b"before")
-    files.where, files.error, files.partial, files.truncate_error = "commitlog", FULL, True, FULL
+    fail_at_the_end(files, FULL)
     put(store, b"refused")
-    files.truncate_error = BROKEN
+    files.mend()
+    fail_at_the_end(files, BROKEN)
     store._backlog._write_entries()
     assert store.is_broken
     await store.close()
@@ -341,7 +329,7 @@ async def test_without_room_in_the_kernel_a_thread_syncs(
     kernel_sync: KernelSync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small_settings(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(settings, now_ms=FakeClock(step_ms=1))
     await store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -359,32 +347,17 @@ async def test_without_room_in_the_kernel_a_thread_syncs(
     await store.close()
 
 
-class OpensCounted(Files):
-    """Files of a process that may have many descriptors. `opens` counts the files that were opened again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opens = 0
-
-    def descriptor_limit(self) -> int:
-        return 20_000
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        self.opens += 1
-        return super().open(path, write=write)
-
-
 async def test_messages_for_thousands_of_queues_open_no_file_again(tmp_path: Path) -> None:
     """To close one queue's file and open another's costs more than the message itself."""
     raise_open_files_limit()
     queues = 2200
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2 * queues:
         pytest.skip("this process may not have that many descriptors")
-    files = OpensCounted()
+    files = FaultyFiles(descriptors=20_000)
     store = await open_store(tmp_path, files=files, mapped_file_size_commit_log_bytes=1 << 20)
     for _ in range(2):
         for queue_id in range(queues):
             assert store.append(message("T", queue_id)).is_ok
         store.commit()
-        assert files.opens == 0
+        assert files.noted("open") == []
     await store.close()

@@ -7,6 +7,7 @@ import fcntl
 from pathlib import Path
 
 import pytest
+from file_faults import FaultyFiles
 from store_faults import Operation, RecordingFiles
 from store_support import message, open_store, small_settings
 
@@ -44,11 +45,9 @@ def test_all_new_names_on_the_way_to_a_store_are_synced(tmp_path: Path) -> None:
 
 
 def test_a_parent_that_cannot_be_read_does_not_prevent_a_store(tmp_path: Path) -> None:
-    class Forbidden(Files):
-        def sync_directory(self, path: str) -> None:
-            raise PermissionError(errno.EACCES, "not yours", path)
-
-    Forbidden().make_lasting_directories(f"{tmp_path}/a/b")
+    files = FaultyFiles()
+    files.fail(errno.EACCES, "sync_directory")
+    files.make_lasting_directories(f"{tmp_path}/a/b")
     assert (tmp_path / "a" / "b").is_dir()
 
 

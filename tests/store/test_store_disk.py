@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from file_faults import FULL, FaultyFiles
 from store_faults import RecordingFiles
 from store_support import message, open_store, small_settings
 
@@ -22,39 +23,9 @@ from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.errors import StoreRefused
 
 
-class Descriptors(Files):
-    """Knows which files are open, by name."""
-
-    def __init__(self) -> None:
-        self._names: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        fd = super().open(path, write=write)
-        self._names[fd] = Path(path).name
-        return fd
-
-    def create(self, path: str, size_bytes: int) -> int:
-        fd = super().create(path, size_bytes)
-        self._names[fd] = Path(path).name
-        return fd
-
-    def lock_directory(self, path: str) -> int:
-        fd = super().lock_directory(path)
-        self._names[fd] = Path(path).name
-        return fd
-
-    def duplicate(self, fd: int) -> int:
-        second = super().duplicate(fd)
-        self._names[second] = self._names[fd]
-        return second
-
-    def close(self, fd: int) -> None:
-        self._names.pop(fd, None)
-        super().close(fd)
-
-    @property
-    def names(self) -> set[str]:
-        return set(self._names.values())
+def opened(files: FaultyFiles) -> set[str]:
+    """Return the names of the open files."""
+    return {Path(path).name for path in files.paths.values()}
 
 
 def made(pool: OpenFiles, directory: Path, name: str) -> MappedFile:
@@ -67,41 +38,41 @@ def made(pool: OpenFiles, directory: Path, name: str) -> MappedFile:
 
 
 def test_beyond_the_limit_the_oldest_file_that_was_not_used_is_closed(tmp_path: Path) -> None:
-    files = Descriptors()
+    files = FaultyFiles()
     pool = OpenFiles(files, 2)
     used = made(pool, tmp_path, "used")
     made(pool, tmp_path, "idle")
     used.fd()
     made(pool, tmp_path, "new")
-    assert files.names == {"used", "new"}
+    assert opened(files) == {"used", "new"}
     made(pool, tmp_path, "newer")  # a second chance is one: it was not used since
-    assert "newer" in files.names
+    assert "newer" in opened(files)
     assert pool.count == 2
 
 
 def test_a_pinned_file_and_the_one_that_opens_stay_even_beyond_the_limit(tmp_path: Path) -> None:
-    files = Descriptors()
+    files = FaultyFiles()
     pool = OpenFiles(files, 1)
     pinned = made(pool, tmp_path, "pinned")
     pinned.is_pinned = True
     made(pool, tmp_path, "new")
-    assert files.names == {"pinned", "new"}
+    assert opened(files) == {"pinned", "new"}
     pinned.is_pinned = False
     made(pool, tmp_path, "newer")
-    assert files.names == {"newer"}
+    assert opened(files) == {"newer"}
 
 
 def test_a_closed_file_opens_again_when_it_is_used(tmp_path: Path) -> None:
-    files = Descriptors()
+    files = FaultyFiles()
     pool = OpenFiles(files, 1)
     first = made(pool, tmp_path, "first")
     first.write(b"kept", 10)
     first.was_used = False
     made(pool, tmp_path, "second")
-    assert files.names == {"second"}
+    assert opened(files) == {"second"}
     assert first.read(10, 4) == b"kept"
     pool.close_all()
-    assert files.names == set() and pool.count == 0
+    assert opened(files) == set() and pool.count == 0
 
 
 @pytest.mark.parametrize(
@@ -188,23 +159,14 @@ def test_a_file_is_opened_once_whatever_number_its_descriptor_has(tmp_path: Path
 def test_a_file_that_is_made_at_the_second_attempt_is_open_once(tmp_path: Path) -> None:
     """At the first, the process had no free descriptor, so another file gave up its own."""
 
-    class Short(Descriptors):
-        failures = 0
-
-        def create(self, path: str, size_bytes: int) -> int:
-            if self.failures:
-                self.failures -= 1
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return super().create(path, size_bytes)
-
-    files = Short()
+    files = FaultyFiles()
     pool = OpenFiles(files, 10)
     made(pool, tmp_path, "first")
-    files.failures = 1
+    files.fail(errno.EMFILE, "create", times=1)
     made(pool, tmp_path, "second")
-    assert (files.names, pool.count) == ({"second"}, 1)
+    assert (opened(files), pool.count) == ({"second"}, 1)
     pool.close_all()
-    assert (files.names, pool.count) == (set(), 0)
+    assert (opened(files), pool.count) == (set(), 0)
 
 
 @pytest.mark.parametrize(
@@ -220,19 +182,16 @@ def test_the_number_of_descriptors_is_the_limit_in_force(
 
 @pytest.mark.parametrize("has_room", [True, False])
 async def test_a_log_file_that_is_made_ahead_is_closed_again(tmp_path: Path, has_room: bool) -> None:
-    class Allocating(Descriptors):
-        def allocate(self, fd: int, at: int, size_bytes: int) -> None:
-            if not has_room:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    files = Allocating()
+    files = FaultyFiles()
+    if not has_room:
+        files.fail(FULL, "allocate")
     store = await open_store(tmp_path, files=files, warm_mapped_file_enable=True)
     assert store.append(message(body=bytes(2900))).is_ok
     store.commit()
-    before = files.names
+    before = opened(files)
     await store._warm_up.prepare()
     assert (tmp_path / "commitlog" / f"{4096:020d}").exists()
-    assert files.names == before
+    assert opened(files) == before
     await store.close()
 
 

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from file_faults import FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,15 +18,8 @@ from triomq.store.queues.entry_blocks import BLOCK_ENTRIES, MOST_QUEUES, EntryBl
 SIZE_BYTES = 100
 
 
-class CountingFiles(Files):
-    """Counts reads."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-
-    def pread(self, fd: int, size_bytes: int, at: int) -> bytes:
-        self.reads += 1
-        return super().pread(fd, size_bytes, at)
+def reads_of(files: FaultyFiles) -> int:
+    return len(files.noted("pread"))
 
 
 def queue_of(directory: Path | str, count: int, files: Files | None = None, per_file: int = 1000) -> ConsumeQueue:
@@ -41,29 +35,29 @@ def add(queue: ConsumeQueue, count: int) -> None:
 
 
 def test_a_file_is_read_once_for_many_pulls_and_for_all_groups(tmp_path: Path) -> None:
-    files = CountingFiles()
+    files = FaultyFiles()
     queue = queue_of(tmp_path, 500, files)
     blocks = EntryBlocks()
     for _group in range(10):
         for queue_offset in range(BLOCK_ENTRIES - 1):
             blocks.entries(queue, queue_offset, 2)
-    assert files.reads == 1
+    assert reads_of(files) == 1
     blocks.entries(queue, BLOCK_ENTRIES - 1, 2)
-    assert files.reads == 2, "the second entry is behind the block"
+    assert reads_of(files) == 2, "the second entry is behind the block"
     for queue_offset in (0, 32):
         blocks.entries(queue, queue_offset, 33)
-    assert files.reads == 3
+    assert reads_of(files) == 3
 
 
 def test_a_long_read_is_one_of_its_own_and_changes_no_block(tmp_path: Path) -> None:
-    files = CountingFiles()
+    files = FaultyFiles()
     queue = queue_of(tmp_path, 500, files)
     blocks = EntryBlocks()
     blocks.entries(queue, 0, 2)
     assert blocks.entries(queue, 7, BLOCK_ENTRIES + 1) == queue.entries(7, BLOCK_ENTRIES + 1)
-    reads = files.reads
+    reads = reads_of(files)
     blocks.entries(queue, 0, 2)
-    assert files.reads == reads
+    assert reads_of(files) == reads
 
 
 @pytest.mark.parametrize("change", ["cut", "replace", "begin_anew", "delete", "detach"])
@@ -97,7 +91,7 @@ def test_messages_that_came_are_returned(tmp_path: Path) -> None:
 
 
 def test_the_number_of_blocks_is_bounded(tmp_path: Path) -> None:
-    files = CountingFiles()
+    files = FaultyFiles()
     queues = [queue_of(tmp_path / str(number), 0, files) for number in range(MOST_QUEUES + 1)]
     blocks = EntryBlocks()
     for queue in queues:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from store_support import WallClock, inline, message, open_store, small_settings
+from fake_clock import FakeClock
+from file_faults import BROKEN, FaultyFiles
+from store_support import inline, message, open_store, small_settings
 
 from triomq.protocol import record
-from triomq.store.disk.files import Data, Files
+from triomq.store.disk.files import Files
 from triomq.store.errors import StoreFailed
 from triomq.store.log.checkpoint import Checkpoint
 from triomq.store.message_store import DefaultMessageStore
@@ -21,54 +22,6 @@ from triomq.store.results import PutResult, PutStatus
 
 class Interrupt(BaseException):
     """Like KeyboardInterrupt: it is not an Exception, so `except Exception` does not catch it."""
-
-
-class RaisingFiles(Files):
-    """Raises `error` from the call named `call` for paths that contain `where`."""
-
-    def __init__(self) -> None:
-        self.call = ""
-        self.where = ""
-        self.error: BaseException | None = None
-        self._paths: dict[int, str] = {}
-
-    def _look(self, call: str, path: str) -> None:
-        if self.error is not None and call == self.call and self.where in path:
-            raise self.error
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        fd = super().open(path, write=write)
-        self._paths[fd] = path
-        return fd
-
-    def create(self, path: str, size_bytes: int) -> int:
-        self._look("create", path)
-        fd = super().create(path, size_bytes)
-        self._paths[fd] = path
-        return fd
-
-    def duplicate(self, fd: int) -> int:
-        self._look("duplicate", self._paths[fd])
-        second = super().duplicate(fd)
-        self._paths[second] = self._paths[fd]
-        return second
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        if self.call == "half pwrite" and self.where in self._paths[fd] and self.error is not None:
-            super().pwrite(fd, bytes(data)[: len(data) // 2], at)
-            raise self.error
-        self._look("pwrite", self._paths[fd])
-        super().pwrite(fd, data, at)
-
-    def datasync(self, fd: int) -> None:
-        self._look("datasync", self._paths[fd])
-
-    def sync_directory(self, path: str) -> None:
-        self._look("sync_directory", path)
-
-    def make_directories(self, path: str) -> None:
-        self._look("make_directories", path)
-        super().make_directories(path)
 
 
 class Waits:
@@ -158,15 +111,15 @@ async def check_nothing_is_lost(tmp_path: Path, store: DefaultMessageStore, **ch
     ],
 )
 async def test_a_file_that_raises_in_a_commit(tmp_path: Path, error: BaseException, call: str, where: str) -> None:
-    files = RaisingFiles()
+    files = FaultyFiles(does_sync=False)
     store = await store_with_kept(tmp_path, files)
     results = [put(store, b"doubtful"), put(store, b"doubtful", topic="U")]
     on_committed, on_flushed = Waits(), Waits()
     store.committed.call_beyond(results[0].last_offset, on_committed)
     store.flushed.call_beyond(results[0].last_offset, on_flushed)
-    files.call, files.where, files.error = call, where, error
+    files.fail(error, call.removeprefix("half "), where=where, part=0.5 if "half" in call else 0)
     commit_fails(store, error)
-    files.error = None
+    files.mend()
     assert [type(told) for told in on_committed.told + on_flushed.told] == [StoreFailed] * 2
     assert [result.status for result in results] == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
     await check_nothing_is_lost(tmp_path, store)
@@ -180,7 +133,7 @@ async def test_a_plug_in_that_raises_in_the_dispatch(tmp_path: Path, error: Base
         return None
 
     store = DefaultMessageStore(
-        small_settings(tmp_path, enable_consume_queue_ext=True), now_ms=WallClock(step_ms=1), offload=inline
+        small_settings(tmp_path, enable_consume_queue_ext=True), now_ms=FakeClock(step_ms=1), offload=inline
     )
     store.compute_bit_maps(bit_map_of)
     await store.load()
@@ -254,7 +207,7 @@ async def test_a_callback_that_raises_in_a_commit_to_memory(tmp_path: Path, erro
 async def test_an_append_that_raises(tmp_path: Path, error: BaseException, is_batch: bool) -> None:
     """The bytes that wait for the commit may end in half a record: they must never be written."""
 
-    class Clock(WallClock):
+    class Clock(FakeClock):
         error: BaseException | None = None
 
         def __call__(self) -> int:
@@ -301,11 +254,11 @@ async def test_an_append_that_raises(tmp_path: Path, error: BaseException, is_ba
 async def test_a_file_that_raises_in_a_flush(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, error: BaseException, call: str, where: str
 ) -> None:
-    files = RaisingFiles()
+    files = FaultyFiles(does_sync=False)
     store = await store_with_kept(tmp_path, files)
-    files.call, files.where, files.error = call, where, error
+    files.fail(error, call.removeprefix("half "), where=where, part=0.5 if "half" in call else 0)
     await run_until_it_fails(store, error)
-    files.error = None
+    files.mend()
     await check_nothing_is_lost(tmp_path, store)
 
 
@@ -336,13 +289,13 @@ async def run_until_it_fails(store: DefaultMessageStore, error: BaseException) -
 @ERRORS
 @pytest.mark.parametrize(("call", "where"), [("pwrite", "commitlog/"), ("datasync", "consumequeue/")])
 async def test_a_close_that_raises(tmp_path: Path, error: BaseException, call: str, where: str) -> None:
-    files = RaisingFiles()
+    files = FaultyFiles(does_sync=False)
     store = await store_with_kept(tmp_path, files)
     put(store, b"doubtful")
-    files.call, files.where, files.error = call, where, error
+    files.fail(error, call.removeprefix("half "), where=where, part=0.5 if "half" in call else 0)
     with pytest.raises(StoreFailed if isinstance(error, Exception) else type(error)):
         await store.close()
-    files.error = None
+    files.mend()
     assert (tmp_path / "abort").exists()
     again = await open_store(tmp_path)  # the lock is free
     assert len(again.reading.get_messages("T", 0, 0, 32).records) >= len(KEPT)
@@ -352,7 +305,7 @@ async def test_a_close_that_raises(tmp_path: Path, error: BaseException, call: s
 @ERRORS
 async def test_a_slave_that_raises_while_it_dispatches(tmp_path: Path, error: BaseException) -> None:
     master = await store_with_kept(tmp_path / "master")
-    files = RaisingFiles()
+    files = FaultyFiles(does_sync=False)
     from triomq.store.config import BrokerRole
 
     slave = await open_store(tmp_path / "slave", files=files, broker_role=BrokerRole.SLAVE)
@@ -360,10 +313,10 @@ async def test_a_slave_that_raises_while_it_dispatches(tmp_path: Path, error: Ba
     waits = Waits()
     slave.committed.call_beyond(len(data) - 1, waits)
     assert slave.replica.append(0, data)
-    files.call, files.where, files.error = "pwrite", "consumequeue/", error
+    files.fail(error, "pwrite", where="consumequeue/")
     with pytest.raises(StoreFailed if isinstance(error, Exception) else type(error)):
         slave.replica.dispatch()
-    files.error = None
+    files.mend()
     assert [type(told) for told in waits.told] == [StoreFailed]
     with pytest.raises(StoreFailed):
         slave.replica.dispatch()
@@ -387,13 +340,9 @@ async def test_a_failure_reported_from_outside_counts_like_one_of_a_commit(tmp_p
 
 
 async def test_the_lock_is_released_even_if_the_clean_end_cannot_be_noted(tmp_path: Path) -> None:
-    class Unremovable(Files):
-        def unlink(self, path: str) -> None:
-            if path.endswith("/abort"):
-                raise OSError(errno.EIO, "Input/output error", path)
-            super().unlink(path)
-
-    store = await open_store(tmp_path, files=Unremovable())
+    files = FaultyFiles()
+    files.fail(BROKEN, "unlink", where="/abort")
+    store = await open_store(tmp_path, files=files)
     assert store.append(message("T")).is_ok
     with pytest.raises(OSError, match="Input/output error"):
         await store.close()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from store_faults import BROKEN, FULL, FailingFiles
+from file_faults import BROKEN, FULL, WRITES, FaultyFiles
 from store_support import abandon, message, open_store
 
 from triomq.protocol import record
@@ -34,11 +34,11 @@ def bodies(store: DefaultMessageStore, queue_id: int = 0) -> list[bytes]:
 
 @pytest.mark.parametrize("partial", [False, True])
 async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, partial: bool) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     store.append(message(body=b"before"))
     store.commit()
-    files.where, files.error, files.partial = "commitlog", FULL, partial
+    files.fail(FULL, *WRITES, where="commitlog", part=2 / 3 if partial else 0)
     on_committed, on_flushed, earlier = Answers(), Answers(), Answers()
     store.flushed.call_beyond(store.committed.value - 1, earlier)
     results = [store.append(message(body=b"refused %d" % number)) for number in range(5)]
@@ -53,7 +53,7 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, partial: bool) -
     assert earlier.errors == []
     assert bodies(store) == [b"before"]
     assert store.refusal is None
-    files.error = 0
+    files.mend()
     # shorter than the refused message, whose remains would follow it
     retried = store.append(message(body=b"after"))
     store.commit()
@@ -69,19 +69,19 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, partial: bool) -
 @pytest.mark.parametrize("has_ext", [False, True])
 async def test_a_full_disk_refuses_all_messages_of_a_batch(tmp_path: Path, has_ext: bool) -> None:
     """One entry stands for them, or with ext units one for each."""
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, enable_consume_queue_ext=has_ext)
     units = [record.BatchUnit(0, b"batch %d" % number, b"") for number in range(3)]
     assert store.append_batch(message(), units).queue_offset == 0
     store.commit()
-    files.where, files.error = "commitlog", FULL
+    files.fail(FULL, *WRITES, where="commitlog")
     first, second = store.append_batch(message(), units), store.append(message(body=b"refused"))
     assert (first.queue_offset, second.queue_offset) == (3, 6)
     store.commit()
     assert first.status is second.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert first.reason == second.reason
     assert "no space for 4 messages" in first.reason
-    files.error = 0
+    files.mend()
     retried = store.append_batch(message(), units)
     store.commit()
     assert (retried.queue_offset, retried.physical_offset) == (3, first.physical_offset)
@@ -90,15 +90,15 @@ async def test_a_full_disk_refuses_all_messages_of_a_batch(tmp_path: Path, has_e
 
 
 async def test_no_room_for_the_next_file(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     store.append(message(body=bytes(2900)))
     store.commit()
-    files.where, files.error = "commitlog", FULL
+    files.fail(FULL, *WRITES, where="commitlog")
     refused = store.append(message(body=bytes(2900)))
     store.commit()
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-    files.error = 0
+    files.mend()
     put = store.append(message(body=bytes(2900)))
     store.commit()
     assert put.is_ok and put.physical_offset == 4096
@@ -106,11 +106,11 @@ async def test_no_room_for_the_next_file(tmp_path: Path) -> None:
 
 
 async def test_a_failing_write_breaks_the_store(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     store.append(message(body=b"good"))
     store.commit()
-    files.where, files.error = "commitlog", BROKEN
+    files.fail(BROKEN, *WRITES, where="commitlog")
     on_committed = Answers()
     result = store.append(message())
     store.committed.call_beyond(result.last_offset, on_committed)
@@ -124,16 +124,16 @@ async def test_a_failing_write_breaks_the_store(tmp_path: Path) -> None:
 
 
 async def test_a_failing_sync_is_final(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     result = store.append(message())
     store.commit()
     answers = Answers()
     store.flushed.call_beyond(result.last_offset, answers)
-    files.where, files.sync_error = "commitlog", BROKEN
+    files.fail(BROKEN, "datasync", where="commitlog")
     await store._flush.flush_log()
     assert type(answers.errors[0]) is StoreBroken
-    files.sync_error = 0
+    files.mend()
     await store._flush.flush_log()
     assert store.flushed.value == 0
     with pytest.raises(StoreBroken):
@@ -145,9 +145,9 @@ async def test_a_failing_sync_is_final(tmp_path: Path) -> None:
 
 async def test_a_full_disk_at_the_queues(tmp_path: Path) -> None:
     """The log has the messages already: they count as stored and enter their queue later."""
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
-    files.where, files.error = "consumequeue/", FULL
+    files.fail(FULL, *WRITES, where="consumequeue/")
     result = store.append(message(body=b"one"))
     store.commit()
     assert result.is_ok and store.committed.value == result.end_offset
@@ -155,7 +155,7 @@ async def test_a_full_disk_at_the_queues(tmp_path: Path) -> None:
     assert store.append(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.commit()
     assert bodies(store) == []
-    files.error = 0
+    files.mend()
     store.commit()
     assert bodies(store) == [b"one"] and store.refusal is None
     assert store.append(message(body=b"two")).queue_offset == 1
@@ -166,14 +166,14 @@ async def test_a_full_disk_at_the_queues(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_at_the_index(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
-    files.where, files.error = "index/", FULL
+    files.fail(FULL, *WRITES, where="index/")
     for number in range(200):
         assert store.append(message(uniq_key=f"u{number}", keys=f"a{number} b{number}")).is_ok
         store.commit()
     assert store.contents.index.stalled_at >= 0
-    files.error = 0
+    files.mend()
     await store._backlog.catch_up_index()
     store.append(message(uniq_key="u200"))
     store.commit()
@@ -233,7 +233,7 @@ async def test_cancelled_waits_are_forgotten(autojump_clock: object) -> None:
 
 async def test_a_wait_that_begins_while_a_refused_commit_ends_the_others_goes_on(tmp_path: Path) -> None:
     """The producer of a refused message may send it again at once."""
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     told: list[Exception | None] = []
 
@@ -242,12 +242,12 @@ async def test_a_wait_that_begins_while_a_refused_commit_ends_the_others_goes_on
         if error is not None:
             store.committed.call_beyond(result.last_offset, told.append)
 
-    files.where, files.error = "commitlog", FULL
+    files.fail(FULL, *WRITES, where="commitlog")
     result = store.append(message())
     store.committed.call_beyond(result.last_offset, try_again)
     store.commit()
     assert [type(error) for error in told] == [StoreFull]
-    files.error = 0
+    files.mend()
     assert store.append(message()).last_offset == result.last_offset
     store.commit()
     assert told[1:] == [None]
@@ -255,14 +255,14 @@ async def test_a_wait_that_begins_while_a_refused_commit_ends_the_others_goes_on
 
 
 async def test_behind_a_write_buffer_a_failing_write_ends_the_waits_for_the_log(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, transient_store_pool_enable=True)
     result = store.append(message())
     store.commit()
     on_committed, on_flushed = Answers(), Answers()
     store.committed.call_beyond(result.last_offset, on_committed)
     store.flushed.call_beyond(result.last_offset, on_flushed)
-    files.where, files.error = "commitlog", BROKEN
+    files.fail(BROKEN, *WRITES, where="commitlog")
     store._committing.commit()
     assert [type(error) for error in on_committed.errors + on_flushed.errors] == [StoreBroken] * 2
     assert store.is_broken

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
+from file_faults import FaultyFiles
 from store_support import abandon, message, open_store
 
 from triomq.store.disk.files import Files, _does_syncfs_tell
@@ -15,21 +15,12 @@ from triomq.store.log.checkpoint import Checkpoint
 from triomq.store.message_store import DefaultMessageStore
 
 
-class NotedFiles(Files):
-    """Notes the syncs of the whole file system: whether a descriptor was held for each."""
-
-    def __init__(self) -> None:
-        self.opened: list[int] = []
-        self.file_system_syncs: list[int] = []
-
-    def open_directory(self, path: str) -> int:
-        fd = super().open_directory(path)
-        self.opened.append(fd)
-        return fd
+class RootHeld(FaultyFiles):
+    """Checks that a descriptor is held open for each sync of the whole file system."""
 
     def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
-        assert os.fstat(held_fd).st_ino == os.stat(path).st_ino
-        self.file_system_syncs.append(held_fd)
+        assert self.paths[held_fd] == path
+        super().sync_filesystem(path, held_fd)
 
 
 def put(store: DefaultMessageStore, count: int = 1) -> None:
@@ -64,22 +55,24 @@ def test_a_file_of_the_log_stays_open_while_it_has_unsynced_bytes(tmp_path: Path
 
 
 async def test_when_a_queue_file_was_closed_unsynced_the_whole_file_system_is_synced(tmp_path: Path) -> None:
-    files = NotedFiles()
+    files = RootHeld()
     store = await open_store(tmp_path, files=files)
     store._flush._syncs.can_tell = True
     put(store)
     await store._flush.flush_thoroughly()
-    assert files.file_system_syncs == []
+    assert files.noted("sync_filesystem") == []
     put(store)
     while store.contents.open_files.close_one():
         pass
     assert store.contents.open_files.closed_unsynced
     await store._flush.flush_thoroughly()
-    assert files.file_system_syncs == files.opened  # through the descriptor that is open since the store was opened
+    assert len(files.noted("sync_filesystem")) == 1
+    # Through the descriptor that is open since the store was opened.
+    assert [call.path for call in files.noted("open_directory")] == [str(tmp_path)]
     assert saved(tmp_path).safe_offset == store.committed.value
     put(store)
     await store._flush.flush_thoroughly()
-    assert len(files.file_system_syncs) == 1
+    assert len(files.noted("sync_filesystem")) == 1
     await store.close()
 
 
@@ -128,59 +121,37 @@ def test_syncfs_tells_since_linux_5_8(system: str, release: str, tells: bool) ->
     assert _does_syncfs_tell(system, release) is tells
 
 
-class ShortFiles(NotedFiles):
-    """Has no descriptor for a sync while `is_short`; notes the directories that are synced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_short = False
-        self.synced: list[str] = []
-
-    def duplicate(self, fd: int) -> int:
-        if self.is_short:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return super().duplicate(fd)
-
-    def sync_directory(self, path: str) -> None:
-        self.synced.append(path)
-        super().sync_directory(path)
-
-    def sync_filesystem(self, path: str, held_fd: int = -1) -> None:
-        if self.is_short:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        super().sync_filesystem(path, held_fd)
-
-
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_directory_whose_sync_could_not_begin_is_synced_with_the_next_one(tmp_path: Path, times: int) -> None:
     """Else a power failure could take the name of a file whose bytes are on disk, also when nothing was put since."""
-    files = ShortFiles()
+    files = RootHeld()
     store = await open_store(tmp_path, files=files)
     flush = store._flush
     flush._syncs.can_tell = False  # so that directories are synced one by one
     put(store)
-    files.is_short = True
+    files.fail(errno.EMFILE, "duplicate", "sync_filesystem")
     for _ in range(times):
-        files.synced.clear()
+        files.calls.clear()
         assert not await flush.flush_log()
         assert not await flush.flush_queues(0)
-    assert files.synced == []
-    files.is_short = False
+    assert files.noted("sync_directory") == []
+    files.mend()
     assert await flush.flush_log()
     assert await flush.flush_queues(0)
     of_log, of_queue = tmp_path / "commitlog", tmp_path / "consumequeue" / "T"
-    assert {str(of_log), str(of_queue), str(of_queue / "0"), str(of_queue.parent)} <= set(files.synced)
-    files.synced.clear()
+    synced = {call.path for call in files.noted("sync_directory")}
+    assert {str(of_log), str(of_queue), str(of_queue / "0"), str(of_queue.parent)} <= synced
+    files.calls.clear()
     put(store)
     assert await flush.flush_log()
     assert await flush.flush_queues(0)
-    assert files.synced == [], "once is enough"
+    assert files.noted("sync_directory") == [], "once is enough"
     await store.close()
 
 
 async def test_a_file_that_was_closed_before_a_sync_that_could_not_begin_is_in_the_next_one(tmp_path: Path) -> None:
     """The queue that is put to meanwhile has the sync of single files for itself."""
-    files = ShortFiles()
+    files = RootHeld()
     store = await open_store(tmp_path, files=files)
     flush = store._flush
     flush._syncs.can_tell = True
@@ -190,11 +161,12 @@ async def test_a_file_that_was_closed_before_a_sync_that_could_not_begin_is_in_t
     while store.contents.open_files.close_one():
         pass
     assert store.contents.open_files.closed_unsynced
-    files.is_short = True
+    files.fail(errno.EMFILE, "duplicate", "sync_filesystem")
     assert not await flush.flush_queues(0)
-    files.is_short = False
+    files.mend()
+    files.calls.clear()
     assert store.contents.open_files.closed_unsynced
     put(store)
     assert await flush.flush_queues(0)
-    assert len(files.file_system_syncs) == 1
+    assert len(files.noted("sync_filesystem")) == 1
     await store.close()

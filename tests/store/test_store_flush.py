@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from store_support import WallClock, message, small_settings
+from fake_clock import FakeClock
+from store_support import message, small_settings
 from trio.testing import MockClock
 
 from triomq.store.config import FlushDiskType
@@ -33,7 +34,7 @@ class Threads:
 
 
 async def opened(root: Path, threads: Threads, **changes: Any) -> DefaultMessageStore:
-    store = DefaultMessageStore(small_settings(root, **changes), now_ms=WallClock(step_ms=1), offload=threads)
+    store = DefaultMessageStore(small_settings(root, **changes), now_ms=FakeClock(step_ms=1), offload=threads)
     await store.load()
     return store
 

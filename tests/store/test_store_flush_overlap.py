@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_support import WallClock, message, small_settings
+from fake_clock import FakeClock
+from store_support import message, small_settings
 
-from triomq.store.disk.files import Files
 from triomq.store.message_store import DefaultMessageStore
 
 
@@ -28,20 +28,10 @@ class Offload:
         return result
 
 
-class Synced(Files):
-    """Counts the syncs of the log."""
-
-    def __init__(self) -> None:
-        self.log_syncs = 0
-
-    def datasync(self, fd: int) -> None:
-        self.log_syncs += 1
-
-
 class Lab:
     def __init__(self, tmp_path: Path) -> None:
         self.offload = Offload()
-        self.clock = WallClock(step_ms=1000)
+        self.clock = FakeClock(step_ms=1000)
         self.store = DefaultMessageStore(small_settings(tmp_path), now_ms=self.clock, offload=self.offload)
         self.number = 0
 
@@ -131,7 +121,7 @@ async def test_a_power_cut_after_an_overlapping_flush_loses_nothing_that_it_clai
     files = RecordingFiles()
     offload = Offload()
     root = tmp_path / "store"
-    store = DefaultMessageStore(small_settings(root), now_ms=WallClock(step_ms=5), files=files, offload=offload)
+    store = DefaultMessageStore(small_settings(root), now_ms=FakeClock(step_ms=5), files=files, offload=offload)
     await store.load()
     claimed: list[tuple[int, int]] = []  # journal position, messages on disk
     ends: list[int] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import structlog.testing
+from file_faults import FaultyFiles
 from store_support import message, open_store, small_settings
 
 from triomq.store.__main__ import main
@@ -208,15 +209,10 @@ def test_a_copy_of_a_ledger_is_not_the_ledger_of_a_member(tmp_path: Path) -> Non
 async def test_a_directory_that_cannot_be_read_is_named_with_the_cure(tmp_path: Path, place: str) -> None:
     await (await filled(tmp_path)).close()
     (tmp_path / "queuenote").unlink()
-
-    class Forbidden(Files):
-        def list_kinds(self, path: str) -> list[tuple[str, bool | None]]:
-            if path == f"{tmp_path}/{place}":
-                raise PermissionError(errno.EACCES, "Permission denied", path)
-            return super().list_kinds(path)
-
+    files = FaultyFiles()
+    files.fail(errno.EACCES, "list_kinds", where=f"{tmp_path}/{place}")
     with pytest.raises(StoreRefused, match=f"{tmp_path}/{place}: Permission denied: .*chown"):
-        await open_store(tmp_path, files=Forbidden())
+        await open_store(tmp_path, files=files)
     store = await open_store(tmp_path)
     assert store.reading.max_offset("T", 0) == 15
     await store.close()
@@ -224,28 +220,18 @@ async def test_a_directory_that_cannot_be_read_is_named_with_the_cure(tmp_path: 
 
 async def test_a_file_that_cannot_be_opened_is_named_with_the_cure(tmp_path: Path) -> None:
     await (await filled(tmp_path)).close()
-
-    class Forbidden(Files):
-        def open(self, path: str, *, write: bool = True) -> int:
-            if "/commitlog/" in path:
-                raise PermissionError(errno.EACCES, "Permission denied", path)
-            return super().open(path, write=write)
-
-        def create(self, path: str, size_bytes: int) -> int:
-            return self.open(path) if "/commitlog/" in path else super().create(path, size_bytes)
-
+    files = FaultyFiles()
+    files.fail(errno.EACCES, "open", "create", where="/commitlog/")
     with pytest.raises(StoreRefused, match=f"{tmp_path}/commitlog/.*: Permission denied: .*chown"):
-        await open_store(tmp_path, files=Forbidden())
+        await open_store(tmp_path, files=files)
 
 
 def test_a_table_that_cannot_be_read_or_is_a_directory_says_so(tmp_path: Path) -> None:
-    class Forbidden(Files):
-        def read_file(self, path: str) -> bytes:
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-
+    files = FaultyFiles()
+    files.fail(errno.EACCES, "read_file")
     table = f"{tmp_path}/topics.json"
     with pytest.raises(StoreRefused, match=f"{table}: Permission denied: .*chown"):
-        JsonFile(Forbidden(), table, bytes).load()
+        JsonFile(files, table, bytes).load()
     (tmp_path / "topics.json").mkdir()
     with pytest.raises(StoreRefused, match=f"{table} is a directory, .* move it away"):
         JsonFile(Files(), table, bytes).load(takes_loss=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
 from golden_data import copy_golden_store, golden_expectation
 from store_golden import DAMAGED, SETS, open_golden, settings_of
-from store_support import WallClock, abandon, inline
+from store_support import abandon, inline
 
 from triomq.protocol import properties, record
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
@@ -264,7 +265,7 @@ async def test_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "broker.conf").write_bytes((real / "broker.conf").read_bytes())
-    clock = WallClock()
+    clock = FakeClock()
     store = DefaultMessageStore(settings_of(mine), now_ms=clock, offload=inline)
     bit_maps = {
         (topic, int(queue_id), unit["queueOffset"]): unit["bitmap"]

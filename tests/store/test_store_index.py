@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
-import os
 import struct
 from hashlib import md5
 from pathlib import Path
@@ -12,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from store_faults import FULL, FailingFiles, RecordingFiles
-from store_support import WallClock, abandon, message, open_store
+from fake_clock import FakeClock
+from file_faults import FULL, WRITES, FaultyFiles
+from store_faults import RecordingFiles
+from store_support import abandon, message, open_store
 from structlog.testing import capture_logs
 
 from triomq.protocol import record
@@ -25,7 +25,7 @@ from triomq.store.queues.index_file import PAGES_IN_A_PART, IndexFile, IndexKeys
 
 
 async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> None:
-    clock = WallClock()
+    clock = FakeClock()
     store = await open_store(tmp_path, clock=clock)
     at = clock.now_ms
     assert store.append(message(keys="k")).is_ok
@@ -42,7 +42,7 @@ async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> 
 
 
 async def test_a_query_by_key_is_exact_within_a_second(tmp_path: Path) -> None:
-    clock = WallClock()
+    clock = FakeClock()
     store = await open_store(tmp_path, clock=clock)
     at = clock.now_ms
     for later_ms in (0, 5200, 5700):  # an entry has the second of its message only
@@ -60,15 +60,15 @@ async def test_a_query_by_key_is_exact_within_a_second(tmp_path: Path) -> None:
 
 
 async def test_an_index_whose_file_is_full_has_room_only_when_a_new_file_can_be_made(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     index = store.contents.index
     while not (index.files and index.files[-1].is_full):
         assert store.append(message(keys="k")).is_ok
         store.commit()
-    files.where, files.error = "index/", FULL
+    files.fail(FULL, *WRITES, where="index/")
     assert not index.has_room()
-    files.error = 0
+    files.mend()
     assert index.has_room()
     assert [file.is_full for file in index.files] == [True, False]
     abandon(store)
@@ -243,23 +243,10 @@ async def test_other_tasks_run_between_the_parts_of_the_index(tmp_path: Path, mo
     abandon(store)
 
 
-class CountedIndexFiles(Files):
-    """Has room for a limited number of index files."""
-
-    def __init__(self) -> None:
-        self.room = 1
-
-    def create(self, path: str, size_bytes: int) -> int:
-        if "/index/" in path:
-            if not self.room:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-            self.room -= 1
-        return super().create(path, size_bytes)
-
-
 async def test_keys_of_one_message_that_did_not_all_find_room_are_completed_later(tmp_path: Path) -> None:
     """The disk fills up twice in the middle of them."""
-    files = CountedIndexFiles()
+    files = FaultyFiles()
+    full = files.fail(FULL, "create", where="/index/", after=1)
     store = await open_store(tmp_path, files=files, max_message_size_bytes=3000)
     index = store.contents.index
     assert store.append(message(keys="before")).is_ok
@@ -269,11 +256,11 @@ async def test_keys_of_one_message_that_did_not_all_find_room_are_completed_late
     with capture_logs() as lines:
         await store._backlog.catch_up_index()
         assert (index.stalled_at, len(index.files)) == (put.physical_offset, 1), "still full"
-        files.room = 1
+        full.after = 1
         await store._backlog.catch_up_index()
         assert (index.stalled_at, len(index.files)) == (put.physical_offset, 2), "full again"
     assert lines == [], "the first failure was logged, and the next line is due in a minute"
-    files.room = 9
+    files.mend()
     await store._backlog.catch_up_index()
     assert index.stalled_at == -1
     for number in range(130):
@@ -289,17 +276,17 @@ async def test_keys_of_one_commit_that_cannot_be_written_are_written_later(
 ) -> None:
     """What the index buffers becomes too much at the end of the commit, or in its middle."""
     monkeypatch.setattr(index_module, "WRITE_OUT_BYTES", 200)
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     index = store.contents.index
     assert store.append(message(keys="before")).is_ok
     store.commit()
     puts = [store.append(message(uniq_key=f"u{number}", keys=f"k{number}")) for number in range(messages)]
-    files.where, files.error = "/index/", FULL
+    files.fail(FULL, *WRITES, where="/index/")
     store.commit()
     assert all(put.is_ok for put in puts), "the log has them"
     assert puts[0].physical_offset <= index.stalled_at <= puts[-1].physical_offset
-    files.error = 0
+    files.mend()
     await store._backlog.catch_up_index()
     assert index.stalled_at == -1
     for number, put in enumerate(puts):

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from store_support import WallClock, message, small_settings
+from fake_clock import FakeClock
+from file_faults import FaultyFiles
+from store_support import message, small_settings
 
 from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Files, UnsyncedFiles
@@ -33,22 +35,11 @@ def kernel_sync() -> Iterator[KernelSync]:
     made.close()
 
 
-class Counted(Files):
-    """Counts the syncs that do not use the kernel's interface."""
-
-    def __init__(self) -> None:
-        self.syncs = 0
-
-    def datasync(self, fd: int) -> None:
-        self.syncs += 1
-        super().datasync(fd)
-
-
 @asynccontextmanager
 async def running(root: Path, files: Files | None = None) -> AsyncIterator[DefaultMessageStore]:
     """A store as a broker creates it: with the default threads."""
     settings = small_settings(root, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store = DefaultMessageStore(settings, now_ms=WallClock(step_ms=1), files=files)
+    store = DefaultMessageStore(settings, now_ms=FakeClock(step_ms=1), files=files)
     await store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -151,12 +142,12 @@ async def test_a_store_on_real_files_asks_the_kernel(
 
 async def test_files_with_a_sync_of_their_own_keep_it(tmp_path: Path) -> None:
     assert UnsyncedFiles().kernel_sync() is None
-    files = Counted()
+    files = FaultyFiles()
     async with running(tmp_path, files) as store:
         result = store.append(message())
         store.commit()
         await store.flushed.wait_beyond(result.last_offset)
-        assert files.syncs > 0
+        assert files.noted("datasync")
 
 
 async def test_a_sync_that_fails_breaks_the_store(

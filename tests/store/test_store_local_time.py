@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from store_support import WallClock, message, open_store, unique_key
+from fake_clock import FakeClock
+from store_support import message, open_store, unique_key
 from trio.testing import MockClock
 
 from triomq.store.disk.layout import index_name
@@ -39,7 +40,7 @@ async def test_expired_files_are_deleted_in_the_hours_of_the_zone(
     zone: str, delete_when: str, hours: list[int], tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     midnight_ms = utc_ms(2026, 5, 5) - ZONES[zone] * MINUTE_MS
-    clock = WallClock(midnight_ms)
+    clock = FakeClock(midnight_ms)
     store = await open_store(tmp_path, clock=clock, delete_when=delete_when, disk_max_used_space_ratio_percent=95)
     for _ in range(20):
         store.append(message(body=bytes(1000), uniq_key=unique_key()))
@@ -67,7 +68,7 @@ def test_an_index_file_is_named_after_the_local_time_of_its_first_message(zone: 
 @pytest.mark.parametrize("zone", ["CET-1CEST,M3.5.0,M10.5.0/3"], indirect=True)
 async def test_index_files_stay_in_their_order_in_the_hour_that_occurs_twice(zone: str, tmp_path: Path) -> None:
     """On 25 October 2026 the clocks of Berlin go from 3 to 2 o'clock, at 1 o'clock UTC."""
-    clock = WallClock(utc_ms(2026, 10, 25, 0, 50))
+    clock = FakeClock(utc_ms(2026, 10, 25, 0, 50))
     store = await open_store(tmp_path, clock=clock)
     keys = [unique_key() for _ in range(200)]
     for key in keys:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 
 import pytest
+from file_faults import FaultyFiles
 from store_support import abandon, message, open_store, sync_log
 
 from triomq.protocol import record
-from triomq.store.disk.files import Files
 from triomq.store.log.log_scan import LogScan
 from triomq.store.message_store import DefaultMessageStore
-
-
-class CountedMappings(Files):
-    def __init__(self) -> None:
-        self.mapped = 0
-
-    def map_read(self, fd: int, size_bytes: int) -> mmap.mmap:
-        self.mapped += 1
-        return super().map_read(fd, size_bytes)
 
 
 def scan_of(store: DefaultMessageStore, start: int = 0, *, check_crc: bool = True) -> LogScan:
@@ -30,7 +20,7 @@ def scan_of(store: DefaultMessageStore, start: int = 0, *, check_crc: bool = Tru
 @pytest.mark.parametrize("check_crc", [True, False])
 async def test_sound_records_are_scanned_without_a_mapping(tmp_path: Path, check_crc: bool) -> None:
     """A scan reads gigabytes once; their pages must not stay in the memory of the process."""
-    files = CountedMappings()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, mapped_file_size_commit_log_bytes=1 << 20)
     for number in range(30):
         assert store.append(message(body=b"%d" % number * (50 * number), uniq_key=f"u{number}")).is_ok
@@ -39,7 +29,7 @@ async def test_sound_records_are_scanned_without_a_mapping(tmp_path: Path, check
     end = store.reading.max_physical_offset
     scan = LogScan(store.contents.log, 0, check_crc=check_crc, stop=end)
     assert len(list(scan.records())) == 60
-    assert (scan.end, scan.damages, files.mapped) == (end, [], 0)
+    assert (scan.end, scan.damages, files.noted("map_read")) == (end, [], [])
     abandon(store)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import trio
+from file_faults import FaultyFiles
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_support import abandon, message, open_store, small_settings, unique_key
 
 from triomq.protocol.record import decode_record
-from triomq.store.disk.files import Files
 from triomq.store.errors import StoreFull
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues.consume_queue import FILLER
@@ -245,23 +245,12 @@ async def test_a_deletion_that_is_not_in_the_log_has_not_begun(tmp_path: Path) -
 
 async def test_a_checkpoint_syncs_the_removal_of_queues(tmp_path: Path) -> None:
     """Without other entries to sync, too: the scan of the next start may begin behind the record of the deletion."""
-    files = RecordingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     fill(store, "first", 30)
     await store._flush.flush_thoroughly()
     store.upkeep.delete_topic("T")
-    files.synced.clear()
+    files.calls.clear()
     await store._flush.flush_thoroughly()
-    assert f"{tmp_path}/consumequeue" in files.synced
+    assert f"{tmp_path}/consumequeue" in [call.path for call in files.noted("sync_directory")]
     await store.close()
-
-
-class RecordingFiles(Files):
-    """Files that note which directories are synced."""
-
-    def __init__(self) -> None:
-        self.synced: list[str] = []
-
-    def sync_directory(self, path: str) -> None:
-        self.synced.append(path)
-        super().sync_directory(path)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import trio
-from store_support import WallClock, abandon, message, open_store, small_settings
+from fake_clock import FakeClock
+from store_support import abandon, message, open_store, small_settings
 
 from triomq.protocol import record
 from triomq.protocol.record import BatchUnit
@@ -237,7 +238,7 @@ async def test_flushing_in_the_background(tmp_path: Path, autojump_clock: trio.t
 
 
 async def test_store_times_of_a_queue(tmp_path: Path) -> None:
-    clock = WallClock()
+    clock = FakeClock()
     store = await open_store(tmp_path, clock=clock)
     begin = clock.now_ms
     for at in (0, 50):
@@ -253,7 +254,7 @@ async def test_store_times_of_a_queue(tmp_path: Path) -> None:
 async def test_log_is_read_in_a_thread_when_it_is_not_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
 ) -> None:
-    store = DefaultMessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
+    store = DefaultMessageStore(small_settings(tmp_path), now_ms=FakeClock(step_ms=1))
     await store.load()
     while store.reading.max_physical_offset < 9000:
         store.append(message(body=b"%d" % store.reading.max_physical_offset))

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from fake_clock import FakeClock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from store_support import WallClock, abandon, message, open_store, unique_key
+from store_support import abandon, message, open_store, unique_key
 
 from triomq.protocol import record
 from triomq.protocol.record import BatchUnit
@@ -28,7 +29,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
-        self.clock = WallClock(step_ms=7)
+        self.clock = FakeClock(step_ms=7)
         self.queues: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
         self.pending: list[tuple[tuple[str, int], str, bytes]] = []
         self.store: DefaultMessageStore = self.run(open_store, Path(self.directory.name), clock=self.clock)

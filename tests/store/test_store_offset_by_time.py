@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from store_support import WallClock, message, open_store
+from fake_clock import FakeClock
+from store_support import message, open_store
 
 from triomq.store.message_store import DefaultMessageStore
 
@@ -15,7 +16,7 @@ TIMES = [0, 10, 10, 10, 50, 90, *[100] * 45, 200, 200]  # 53 messages in six que
 
 
 async def filled(root: Path, times: Sequence[int], begin: int) -> DefaultMessageStore:
-    clock = WallClock(begin)
+    clock = FakeClock(begin)
     store = await open_store(root, clock=clock)
     for at in times:
         clock.now_ms = begin + at
@@ -32,7 +33,7 @@ def by_time(store: DefaultMessageStore, timestamp_ms: int, queue_id: int = 0) ->
 async def test_the_offset_of_a_time_is_that_of_the_first_message_stored_then_or_later(
     tmp_path: Path, times: list[int]
 ) -> None:
-    begin = WallClock().now_ms
+    begin = FakeClock().now_ms
     store = await filled(tmp_path, times, begin)
     for at in range(-2, max(times) + 3):
         first = next((offset for offset, time in enumerate(times) if time >= at), len(times))

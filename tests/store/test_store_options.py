@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from store_faults import FULL, FailingFiles
+from file_faults import FULL, WRITES, FaultyFiles
 from store_support import abandon, message, open_store
 
 from triomq.protocol import record
@@ -52,16 +52,16 @@ async def test_a_write_buffer(tmp_path: Path, autojump_clock: trio.testing.MockC
 
 
 async def test_a_full_disk_behind_a_write_buffer(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, transient_store_pool_enable=True)
-    files.where, files.error = "commitlog", FULL
+    files.fail(FULL, *WRITES, where="commitlog")
     first = store.append(message(body=b"accepted"))
     store.commit()
     assert store.accepted.value == first.end_offset
     store._committing.commit()
     assert first.is_ok and bodies(store) == []
     assert store.append(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-    files.error = 0
+    files.mend()
     store._committing.commit()
     assert bodies(store) == [b"accepted"] and store.refusal is None
     assert store.append(message(body=b"next")).queue_offset == 1
@@ -69,9 +69,9 @@ async def test_a_full_disk_behind_a_write_buffer(tmp_path: Path) -> None:
 
 
 async def test_a_stop_while_the_disk_is_full_says_what_the_write_buffer_loses(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, transient_store_pool_enable=True)
-    files.where, files.error = "commitlog", FULL
+    files.fail(FULL, *WRITES, where="commitlog")
     for _ in range(2):
         assert store.append(message()).is_ok
     store.commit()

@@ -10,7 +10,8 @@ import errno
 from pathlib import Path
 
 import pytest
-from store_faults import FailingFiles, RecordingFiles
+from file_faults import FaultyFiles
+from store_faults import RecordingFiles
 from store_support import abandon, message, open_store, small_settings, sync_log
 from structlog.testing import capture_logs
 
@@ -184,8 +185,8 @@ async def test_a_store_whose_recovered_log_cannot_be_synced_does_not_open(tmp_pa
     store = await open_store(tmp_path)
     put(store, b"never synced")
     abandon(store)
-    files = FailingFiles()
-    files.where, files.sync_error = "commitlog", errno.EIO
+    files = FaultyFiles()
+    files.fail(errno.EIO, "datasync", where="commitlog")
     with pytest.raises(StoreBroken, match="commit log cannot be synced"):
         await open_store(tmp_path, files=files)
     store = await open_store(tmp_path)

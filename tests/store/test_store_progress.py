@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
 from golden_data import copy_golden_store
 from store_golden import settings_of
-from store_support import WallClock, abandon, message, open_store, small_settings
+from store_support import abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
 from triomq.store.message_store import DefaultMessageStore
@@ -41,7 +42,7 @@ class Terminal(io.StringIO):
 
 def walk(listener: Bar | LogLines, step_ms: int) -> None:
     """Report 10 MiB of 40, then the end; the clock advances with each MiB."""
-    clock = WallClock()
+    clock = FakeClock()
     progress = Progress(listener, clock, "reading the log", 5 * MIB, 45 * MIB)
     for number in range(1, 11):
         clock.now_ms += step_ms
@@ -106,7 +107,7 @@ def test_verify_and_dump_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     settings = settings_of(copy_golden_store("k00_killed", tmp_path))
     for command in (offline.verify, lambda values, start: list(offline.dump(values, None, start))):
         ear = Ear()
-        command(settings, partial(Progress, ear, WallClock(step_ms=1)))
+        command(settings, partial(Progress, ear, FakeClock(step_ms=1)))
         states = ear.heard[: ear.heard.index(None)]
         done = [state.done_bytes for state in states if state is not None]
         assert len(done) > 5
@@ -121,7 +122,7 @@ async def test_recovery_tells(tmp_path: Path) -> None:
     store.commit()
     abandon(store)
     ear = Ear()
-    again = DefaultMessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
+    again = DefaultMessageStore(small_settings(tmp_path), now_ms=FakeClock(step_ms=1))
     await again.load(ear)
     states = [state for state in ear.heard if state is not None]
     assert len(states) > 1

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from file_faults import FULL, FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
 from store_support import abandon, message, open_store
 
 from triomq.protocol import record
-from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreRefused
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues import queue_note
@@ -22,18 +21,6 @@ from triomq.store.queues import queue_note
 WIDE = {"mapped_file_size_consume_queue_bytes": 20_000}
 QUEUES = 5
 HOUR_NS = 3_600_000_000_000
-
-
-class OpenedFiles(Files):
-    """Notes the queues of which a file is opened."""
-
-    def __init__(self) -> None:
-        self.queues: set[str] = set()
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        if "/consumequeue/" in path:
-            self.queues.add("/".join(path.split("/")[-3:-1]))
-        return super().open(path, write=write)
 
 
 def put(store: DefaultMessageStore, queue_id: int, count: int = 2) -> None:
@@ -70,11 +57,15 @@ def bodies(store: DefaultMessageStore) -> list[bytes]:
     return [record.decode_record(data).body for result in found for data in result.records]
 
 
+def queues_opened(files: FaultyFiles) -> set[str]:
+    return {"/".join(call.path.split("/")[-3:-1]) for call in files.noted("open", where="/consumequeue/")}
+
+
 async def opened(root: Path, **settings: int) -> tuple[set[str], dict[str, tuple[int, int, int, int]], bool]:
     """Return which queues a start opens, what it finds, and whether it is what the last exit noted; then be killed."""
-    files = OpenedFiles()
+    files = FaultyFiles()
     store = await open_store(root, files=files, **WIDE | settings)
-    found = set(files.queues), state(store), store.recovery_report is not None and store.recovery_report.is_as_noted
+    found = queues_opened(files), state(store), store.recovery_report is not None and store.recovery_report.is_as_noted
     abandon(store)
     return found
 
@@ -91,9 +82,9 @@ async def test_a_start_after_a_clean_exit_opens_no_queue_but_that_of_the_newest_
     age(tmp_path)
     wanted, texts = state(store), bodies(store)
     await store.close()
-    files = OpenedFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, **WIDE)
-    assert (files.queues, state(store)) == (NEWEST, wanted)
+    assert (queues_opened(files), state(store)) == (NEWEST, wanted)
     assert bodies(store) == texts
     assert store.recovery_report is not None and store.recovery_report.is_as_noted
     put(store, 0)
@@ -262,27 +253,10 @@ async def test_a_min_offset_of_an_earlier_start_of_the_log_is_corrected(tmp_path
     assert [values[0] for values in (await opened(tmp_path))[1].values()] == [1, 1]
 
 
-class FullFiles(Files):
-    """There is no space for the note."""
-
-    def __init__(self) -> None:
-        self._fds: set[int] = set()
-
-    def create(self, path: str, size_bytes: int) -> int:
-        fd = super().create(path, size_bytes)
-        if path.endswith("/queuenote"):
-            self._fds.add(fd)
-        return fd
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        if fd in self._fds:
-            self._fds.discard(fd)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super().pwrite(fd, data, at)
-
-
 async def test_a_disk_without_space_for_the_note_costs_the_reading_only(tmp_path: Path) -> None:
-    store = await open_store(tmp_path, files=FullFiles(), **WIDE)
+    files = FaultyFiles()
+    files.fail(FULL, "pwrite", where="/queuenote")
+    store = await open_store(tmp_path, files=files, **WIDE)
     for queue_id in range(QUEUES):
         put(store, queue_id)
     age(tmp_path)

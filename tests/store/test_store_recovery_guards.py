@@ -11,8 +11,10 @@ import zlib
 from pathlib import Path
 
 import pytest
-from store_faults import FULL, FailingFiles, RecordingFiles
-from store_support import WallClock, abandon, message, open_store
+from fake_clock import FakeClock
+from file_faults import FULL, WRITES, FaultyFiles
+from store_faults import RecordingFiles
+from store_support import abandon, message, open_store
 
 from triomq.protocol import record
 from triomq.store.disk.files import Files
@@ -87,7 +89,7 @@ async def test_the_note_of_offsets_counts_only_whole(tmp_path: Path, changed_at:
 
 async def test_without_the_note_reading_begins_where_the_margin_says(tmp_path: Path) -> None:
     """Messages within the margin of the last flush may not be on disk, so their file is read, too."""
-    clock = WallClock(step_ms=0)
+    clock = FakeClock(step_ms=0)
     store = await open_store(tmp_path, clock=clock)
     for _ in range(4):  # one message fills a file
         clock.now_ms += 2000
@@ -109,7 +111,7 @@ async def test_queues_that_end_before_the_note_are_read_on_from_their_end(tmp_pa
     """The note says that the queues were on disk up to its offset. If they are not, it describes another state. Only
     the log after the end of the queues has to be read, not all of it.
     """
-    store = await open_store(tmp_path, clock=WallClock(step_ms=SLOW_MS))
+    store = await open_store(tmp_path, clock=FakeClock(step_ms=SLOW_MS))
     for number in range(7):
         if number == 6:  # a record begins where the note says
             await store._flush.flush_thoroughly()
@@ -268,19 +270,19 @@ async def test_what_a_cut_leaves_is_synced_by_the_next_flush(tmp_path: Path) -> 
 
 
 async def test_a_commit_that_is_taken_back_gives_its_queue_offsets_back(tmp_path: Path) -> None:
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, enable_multi_dispatch=True, enable_lmq=True)
     several = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
     text = "\x02".join(f"{name}\x01{value}" for name, value in several.items()).encode()
     first = message(body=b"first", properties=text, multi_queues="%LMQ%a,%LMQ%b")
     assert store.append(first).is_ok
     store.commit()
-    files.where, files.error = "commitlog", FULL
+    files.fail(FULL, *WRITES, where="commitlog")
     for _ in range(3):
         assert store.append(message(body=b"x", properties=text, multi_queues="%LMQ%a,%LMQ%b")).queue_offset >= 1
         assert store.append(message(queue_id=1, body=b"x")).is_ok
     store.commit()
-    files.error = 0
+    files.mend()
     again = store.append(message(body=b"again", properties=text, multi_queues="%LMQ%a,%LMQ%b"))
     assert again.queue_offset == 1
     assert store.append(message(queue_id=1, body=b"x")).queue_offset == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import trio
-from store_faults import FULL, FailingFiles
+from file_faults import FULL, WRITES, FaultyFiles
 from store_support import message, open_store
 
 from triomq.store.refusals import Refusals
@@ -46,16 +46,16 @@ async def test_a_look_that_costs_much_pauses(autojump_clock: trio.testing.MockCl
 
 async def test_a_put_writes_what_a_full_disk_kept_back(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """No task of the store runs here: the put itself finds the space."""
-    files = FailingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
-    files.where, files.error = "consumequeue/", FULL
+    files.fail(FULL, *WRITES, where="consumequeue/")
     assert store.append(message()).is_ok
     store.commit()
     single, batch = message(), message()
     refused = store.append(single)
     assert refused.status is REFUSED and "a consume queue cannot be written" in refused.reason
     assert store.append_batch(batch, []).status is REFUSED
-    files.error = 0
+    files.mend()
     await trio.sleep(0.1)
     assert store.append(message()).is_ok
     store.commit()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from store_support import WallClock, abandon, message, open_store, small_settings
+from fake_clock import FakeClock
+from store_support import abandon, message, open_store, small_settings
 
 from triomq.protocol import record
 from triomq.store.config import BrokerRole
@@ -251,7 +252,7 @@ async def test_the_further_queues_of_a_message_begin_at_the_masters_offset_too(t
 async def test_nothing_is_taken_before_the_store_is_open_and_after_it_is_closed(tmp_path: Path) -> None:
     data, _ = await master_log(tmp_path / "master", [b"one"])
     (tmp_path / "slave" / "commitlog").mkdir(parents=True)
-    store = DefaultMessageStore(small_settings(tmp_path / "slave", broker_role=BrokerRole.SLAVE), now_ms=WallClock())
+    store = DefaultMessageStore(small_settings(tmp_path / "slave", broker_role=BrokerRole.SLAVE), now_ms=FakeClock())
     assert not store.replica.append(0, data)
     await store.load()
     assert store.replica.append(0, data)

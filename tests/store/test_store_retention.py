@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from store_support import WallClock, message, open_store, unique_key
+from fake_clock import FakeClock
+from file_faults import FaultyFiles
+from store_support import message, open_store, unique_key
 
 from triomq.protocol import record
 from triomq.store.config import BrokerRole
-from triomq.store.disk.files import Files
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetStatus, PutStatus
 
@@ -22,18 +23,8 @@ NOON_MS = int(datetime(2026, 5, 5, 12).timestamp() * 1000)
 FOUR_MS = int(datetime(2026, 5, 5, 4, 30).timestamp() * 1000)
 
 
-class DiskFiles(Files):
-    """A disk whose usage the test sets, and which is never slow."""
-
-    def __init__(self) -> None:
-        self.ratio = 0.5
-
-    def disk_usage_ratio(self, path: str) -> float:
-        return self.ratio
-
-
 async def filled(
-    root: Path, clock: WallClock, files: DiskFiles, count: int = 200, **changes: object
+    root: Path, clock: FakeClock, files: FaultyFiles, count: int = 200, **changes: object
 ) -> DefaultMessageStore:
     """Create a store of about 10 log files, all last written at the clock's time."""
     store = await open_store(root, clock=clock, files=files, **changes)
@@ -85,8 +76,8 @@ def check_consistent(store: DefaultMessageStore) -> None:
 
 
 async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    clock = WallClock(NOON_MS)
-    store = await filled(tmp_path, clock, DiskFiles())
+    clock = FakeClock(NOON_MS)
+    store = await filled(tmp_path, clock, FaultyFiles(usage=0.5))
     before = log_files(tmp_path)
     assert len(before) > 6
     clock.now_ms += 80 * HOUR_MS  # 20:00, not the hour of deleteWhen
@@ -109,7 +100,7 @@ async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: tr
 async def test_files_written_while_the_clock_was_ahead_expire_with_those_behind_them(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    files, clock = DiskFiles(), WallClock(NOON_MS)
+    files, clock = FaultyFiles(usage=0.5), FakeClock(NOON_MS)
     store = await filled(tmp_path, clock, files)
     before = log_files(tmp_path)
     year_ms = 365 * 24 * HOUR_MS
@@ -126,8 +117,8 @@ async def test_files_written_while_the_clock_was_ahead_expire_with_those_behind_
 async def test_the_last_file_stays_and_a_run_has_a_limit(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    clock = WallClock(NOON_MS)
-    store = await filled(tmp_path, clock, DiskFiles(), 400)
+    clock = FakeClock(NOON_MS)
+    store = await filled(tmp_path, clock, FaultyFiles(usage=0.5), 400)
     assert len(log_files(tmp_path)) > 12
     clock.now_ms += 80 * HOUR_MS
     store.upkeep.delete_files_now()
@@ -145,17 +136,9 @@ async def test_the_last_file_stays_and_a_run_has_a_limit(
 async def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    class StubbornFiles(DiskFiles):
-        failures = 2
-
-        def unlink(self, path: str) -> None:
-            if self.failures:
-                self.failures -= 1
-                raise PermissionError(errno.EPERM, "not yours", path)
-            super().unlink(path)
-
-    clock = WallClock(NOON_MS)
-    files = StubbornFiles()
+    clock = FakeClock(NOON_MS)
+    files = FaultyFiles(usage=0.5)
+    files.fail(PermissionError(errno.EPERM, "not yours"), "unlink", times=2)
     store = await filled(tmp_path, clock, files, redelete_hung_file_interval_ms=60_000)
     before = log_files(tmp_path)
     clock.now_ms += 80 * HOUR_MS
@@ -182,27 +165,20 @@ async def test_of_a_log_in_several_directories_no_file_outlives_an_older_one_in_
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """A later file without its predecessor would be a gap, with which no store starts."""
-    steps: list[tuple[str, str]] = []
-
-    class NotingFiles(DiskFiles):
-        def unlink(self, path: str) -> None:
-            super().unlink(path)
-            steps.append(("gone", os.path.dirname(path)))
-
-        def sync_directory(self, path: str) -> None:
-            super().sync_directory(path)
-            steps.append(("synced", path))
-
     both = [f"{tmp_path}/log-a", f"{tmp_path}/log-b"]
-    clock = WallClock(NOON_MS)
-    store = await open_store(tmp_path, clock=clock, files=NotingFiles(), store_path_commit_log=",".join(both))
+    clock, files = FakeClock(NOON_MS), FaultyFiles(usage=0.5)
+    store = await open_store(tmp_path, clock=clock, files=files, store_path_commit_log=",".join(both))
     for _ in range(200):
         store.append(message("T", 0, bytes(100)))
     store.commit()
     clock.now_ms += 10**6 * HOUR_MS
     store.upkeep.delete_files_now()
-    steps.clear()
+    files.calls.clear()
     gone = await store._retention.clean()
+    steps = [
+        ("synced", call.path) if call.name == "sync_directory" else ("gone", os.path.dirname(call.path))
+        for call in files.noted("unlink", "sync_directory")
+    ]
     of_log = [step for step in steps if step[1] in both]
     assert gone > 3
     assert of_log == [
@@ -215,10 +191,10 @@ async def test_of_a_log_in_several_directories_no_file_outlives_an_older_one_in_
 async def test_a_filling_disk(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, ratio: float, reserved: int, gone: int
 ) -> None:
-    clock = WallClock(NOON_MS)
-    files = DiskFiles()
+    clock = FakeClock(NOON_MS)
+    files = FaultyFiles(usage=0.5)
     store = await filled(tmp_path, clock, files, 400, file_reserved_time_hours=reserved)
-    files.ratio = ratio
+    files.usage = ratio
     clock.now_ms += HOUR_MS
     assert await store._retention.clean() == gone
     assert counted(store) == ({"disk_full" if ratio > 0.85 else "expired": gone} if gone else {})
@@ -226,23 +202,23 @@ async def test_a_filling_disk(
 
 
 async def test_a_full_disk_refuses_puts(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    files = DiskFiles()
+    files = FaultyFiles(usage=0.5)
     store = await open_store(tmp_path, files=files)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         assert store.append(message()).is_ok
-        files.ratio = 0.95
+        files.usage = 0.95
         await trio.sleep(12)
         refused = store.append(message())
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "95.0%" in refused.reason
-        files.ratio = 0.89
+        files.usage = 0.89
         assert store.append(message()).is_ok
         nursery.cancel_scope.cancel()
     await store.close()
 
 
 async def test_a_limit_for_the_whole_log(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    store = await filled(tmp_path, WallClock(NOON_MS), DiskFiles(), max_store_bytes=3 * 4096)
+    store = await filled(tmp_path, FakeClock(NOON_MS), FaultyFiles(usage=0.5), max_store_bytes=3 * 4096)
     end = store.reading.max_physical_offset
     gone = await store._retention.clean()
     assert counted(store) == {"max_store_bytes": gone}
@@ -252,8 +228,8 @@ async def test_a_limit_for_the_whole_log(tmp_path: Path, autojump_clock: trio.te
 
 
 async def test_a_manual_request_runs_at_once(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    clock = WallClock(NOON_MS)
-    store = await filled(tmp_path, clock, DiskFiles(), file_reserved_time_hours=0)
+    clock = FakeClock(NOON_MS)
+    store = await filled(tmp_path, clock, FaultyFiles(usage=0.5), file_reserved_time_hours=0)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         clock.now_ms += HOUR_MS
@@ -269,8 +245,8 @@ def nothing_used(topic: str) -> bool:
 
 
 async def test_topics_and_expired_queues(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    clock = WallClock(NOON_MS)
-    store = await open_store(tmp_path, clock=clock, files=DiskFiles(), file_reserved_time_hours=0)
+    clock = FakeClock(NOON_MS)
+    store = await open_store(tmp_path, clock=clock, files=FaultyFiles(usage=0.5), file_reserved_time_hours=0)
     store.append(message("Old", 0, b"x"))
     for number in range(100):
         store.append(message("T", number % 2, bytes(200)))
@@ -303,9 +279,9 @@ async def test_between_two_files_of_a_kind_the_cleaner_pauses(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Deleting a large file keeps the disk busy; the pauses leave it to readers and writers."""
-    clock = WallClock(NOON_MS)
+    clock = FakeClock(NOON_MS)
     pauses = {"delete_commit_log_files_interval_ms": 10_000, "delete_consume_queue_files_interval_ms": 1000}
-    store = await filled(tmp_path, clock, DiskFiles(), **pauses)
+    store = await filled(tmp_path, clock, FaultyFiles(usage=0.5), **pauses)
 
     def count(name: str) -> int:
         return sum(path.is_file() for path in (tmp_path / name).rglob("*"))
@@ -326,11 +302,13 @@ async def test_a_log_truncated_during_a_pause_keeps_its_last_file(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """A slave cuts what differs from its master, which may be most of the files that the cleaner has seen."""
-    clock = WallClock(NOON_MS)
-    master = await filled(tmp_path, clock, DiskFiles())
+    clock = FakeClock(NOON_MS)
+    master = await filled(tmp_path, clock, FaultyFiles(usage=0.5))
     await master.close()
     pauses = {"delete_commit_log_files_interval_ms": 10_000}
-    store = await open_store(tmp_path, clock=clock, files=DiskFiles(), broker_role=BrokerRole.SLAVE, **pauses)
+    store = await open_store(
+        tmp_path, clock=clock, files=FaultyFiles(usage=0.5), broker_role=BrokerRole.SLAVE, **pauses
+    )
     before = log_files(tmp_path)
     assert len(before) > 6
     age(tmp_path, clock.now_ms - 80 * HOUR_MS)

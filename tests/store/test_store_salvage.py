@@ -18,12 +18,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from store_faults import FailingFiles, RecordingFiles, replay_onto
+from file_faults import WRITES, FaultyFiles
+from store_faults import RecordingFiles, replay_onto
 from store_support import abandon, message, open_store, small_settings, sync_log
 from structlog.testing import capture_logs
 
 from triomq.protocol import record
-from triomq.store.disk.files import Data, Files
+from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.log.salvage import Salvage
 
@@ -63,8 +64,8 @@ async def test_a_part_that_was_left_is_made_anew(tmp_path: Path) -> None:
 async def test_what_cannot_be_saved_is_not_taken_out(tmp_path: Path) -> None:
     name, data = await damaged_store(tmp_path)
     log = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
-    files = FailingFiles()
-    files.where, files.error, files.partial = "salvage", errno.ENOSPC, True
+    files = FaultyFiles()
+    files.fail(errno.ENOSPC, *WRITES, where="salvage", part=2 / 3)
     with pytest.raises(OSError, match="No space left"):
         await open_store(tmp_path, files=files)
     assert saved_in(tmp_path) == {}
@@ -73,35 +74,14 @@ async def test_what_cannot_be_saved_is_not_taken_out(tmp_path: Path) -> None:
     assert saved_in(tmp_path) == {name: data}
 
 
-class FullBehindTheName(Files):
-    """Makes the file and then has no room for its bytes; knows how many descriptors are open."""
-
-    def __init__(self) -> None:
-        self.salvage_fd = -1
-
-    def create(self, path: str, size_bytes: int) -> int:
-        fd = super().create(path, size_bytes)
-        if "salvage" in path:
-            self.salvage_fd = fd
-        return fd
-
-    def close(self, fd: int) -> None:
-        super().close(fd)
-        if fd == self.salvage_fd:
-            self.salvage_fd = -1
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        if fd == self.salvage_fd:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().pwrite(fd, data, at)
-
-
 async def test_what_was_begun_and_cannot_be_finished_takes_no_room_and_no_descriptor(tmp_path: Path) -> None:
     await damaged_store(tmp_path)
-    files = FullBehindTheName()
+    files = FaultyFiles()
+    files.fail(errno.ENOSPC, "pwrite", where="salvage")
     with pytest.raises(OSError, match="No space left"):
         await open_store(tmp_path, files=files)
-    assert (list((tmp_path / "salvage").iterdir()), files.salvage_fd) == ([], -1)
+    assert list((tmp_path / "salvage").iterdir()) == []
+    assert not any("salvage" in path for path in files.paths.values()), "a descriptor is left"
 
 
 async def test_at_any_power_failure_the_saved_bytes_are_whole_or_still_in_the_log(tmp_path: Path) -> None:

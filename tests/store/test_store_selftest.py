@@ -7,6 +7,8 @@ import mmap
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeSeconds
+from file_faults import BROKEN, FaultyFiles
 from store_support import inline
 
 from triomq.store.__main__ import main
@@ -29,20 +31,8 @@ a line of another kind
 """
 
 
-class Clock:
-    """Each sync takes `step_seconds`: the clock advances at every second reading."""
-
-    def __init__(self, step_seconds: float) -> None:
-        self.now = 0.0
-        self.step_seconds = step_seconds
-
-    def __call__(self) -> float:
-        self.now += self.step_seconds
-        return self.now
-
-
 def outcomes(files: Files, directory: Path, step_seconds: float = 0.001) -> dict[str, Finding]:
-    return {found.check: found for found in check_disk(files, directory, 0.05, Clock(step_seconds))}
+    return {found.check: found for found in check_disk(files, directory, 0.05, FakeSeconds(step=step_seconds))}
 
 
 def test_a_good_disk_has_every_property(tmp_path: Path) -> None:
@@ -90,11 +80,9 @@ def test_files_that_take_their_full_size_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_missing_preallocation_is_a_warning(tmp_path: Path) -> None:
-    class NoSpace(Files):
-        def allocate(self, fd: int, at: int, size_bytes: int) -> None:
-            raise OSError(errno.EOPNOTSUPP, "not supported")
-
-    assert outcomes(NoSpace(), tmp_path)["preallocation"].outcome is Outcome.WARNING
+    files = FaultyFiles()
+    files.fail(errno.EOPNOTSUPP, "allocate")
+    assert outcomes(files, tmp_path)["preallocation"].outcome is Outcome.WARNING
 
 
 def test_a_rename_that_copies_nothing_is_a_failure(tmp_path: Path) -> None:
@@ -117,11 +105,9 @@ def test_a_lock_that_does_not_lock_is_a_failure(answers: tuple[bool, bool], tmp_
 
 
 def test_a_sync_that_fails_is_a_failure_and_the_other_checks_go_on(tmp_path: Path) -> None:
-    class Broken(Files):
-        def datasync(self, fd: int) -> None:
-            raise OSError(errno.EIO, "Input/output error")
-
-    found = outcomes(Broken(), tmp_path)
+    files = FaultyFiles()
+    files.fail(BROKEN, "datasync")
+    found = outcomes(files, tmp_path)
     assert found["sync"].outcome is found["rename"].outcome is Outcome.FAILED
     assert "Input/output error" in found["sync"].detail
     assert found["kernel sync"].outcome is Outcome.WARNING  # a replaced seam has none
@@ -134,17 +120,11 @@ def test_syncs_faster_than_any_drive_are_a_warning(step_seconds: float, outcome:
 
 
 def test_syncs_are_bounded_by_time_and_by_count(tmp_path: Path) -> None:
-    class Counting(Files):
-        syncs = 0
-
-        def datasync(self, fd: int) -> None:
-            self.syncs += 1
-
-    slow, fast = Counting(), Counting()
+    slow, fast = FaultyFiles(does_sync=False), FaultyFiles(does_sync=False)
     outcomes(slow, tmp_path, step_seconds=1.0)
-    assert slow.syncs == 2 + 1  # two of the rename, and at least one is measured
+    assert len(slow.noted("datasync")) == 2 + 1  # two of the rename, and at least one is measured
     outcomes(fast, tmp_path, step_seconds=1e-9)
-    assert fast.syncs == 2 + 2000
+    assert len(fast.noted("datasync")) == 2 + 2000
 
 
 def test_the_checks_write_within_their_files(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_hundred_kills(tmp_path: Path, shape: tuple[int, int], flush: FlushDis
 def run_and_kill(root: Path, lines: int) -> list[str]:
     """Let a child write, kill it after `count` acknowledgements, and return what it acknowledged."""
     here = Path(__file__).resolve().parent
-    paths = [str(here), str(here.parent.parent)]
+    paths = [str(here), str(here.parent / "shared"), str(here.parent.parent)]
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(root), *paths], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
+from file_faults import FaultyFiles
 from store_faults import RecordingFiles
-from store_support import WallClock, abandon, message, open_store, small_settings, sync_log
+from store_support import abandon, message, open_store, small_settings, sync_log
 from structlog.testing import capture_logs
 
 from triomq.protocol import record
-from triomq.store.disk.files import Data, Files
+from triomq.store.disk.files import Files
 from triomq.store.log.checkpoint import Checkpoint
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import RecoveryReport
@@ -74,28 +75,6 @@ async def test_after_a_clean_exit_nothing_is_synced_again_and_after_a_crash_what
     abandon(store)
 
 
-class CountingFiles(Files):
-    """Counts the calls for each queue file."""
-
-    def __init__(self) -> None:
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self._names: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = True) -> int:
-        fd = super().open(path, write=write)
-        self._names[fd] = "/".join(path.split("/")[-3:-1])
-        self.calls["open", self._names[fd]] += 1
-        return fd
-
-    def pread(self, fd: int, size_bytes: int, at: int) -> bytes:
-        self.calls["pread", self._names[fd]] += 1
-        return super().pread(fd, size_bytes, at)
-
-    def next_data(self, fd: int, at: int) -> int:
-        self.calls["next_data", self._names[fd]] += 1
-        return super().next_data(fd, at)
-
-
 def touch_queues(root: Path) -> None:
     for path in root.glob("consumequeue/T/*/*"):
         os.utime(path)
@@ -110,18 +89,14 @@ async def test_a_start_after_a_clean_exit_opens_and_reads_each_short_queue_once(
         put(store, 2, queue_id=queue_id)
     await store.close()
     touch_queues(tmp_path)  # the note of one that was written a while before the exit would be trusted unread
-    files = CountingFiles()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, **wide)
     assert report_of(store).is_as_noted
     newest = f"T/{queues - 1}"  # whose last entry leads to the last record
     for queue_id in range(queues - 1):
-        name = f"T/{queue_id}"
-        assert {call: files.calls[call, name] for call in ("open", "pread", "next_data")} == {
-            "open": 1,
-            "pread": 1,
-            "next_data": 1,
-        }, name
-    assert files.calls["open", newest] == 1
+        calls = files.noted("open", "pread", "next_data", where=f"/T/{queue_id}/")
+        assert sorted(call.name for call in calls) == ["next_data", "open", "pread"], queue_id
+    assert len(files.noted("open", where=f"/{newest}/")) == 1
     assert [queue.end for queue in store.contents.queues] == [2] * queues
     abandon(store)
 
@@ -162,7 +137,7 @@ async def test_an_entry_after_a_damaged_one_keeps_its_place(tmp_path: Path) -> N
 
 async def test_an_entry_at_the_end_of_a_queue_that_leads_to_no_record_of_it_is_removed(tmp_path: Path) -> None:
     """The queue has no record in what is read: only its last entry itself can show that it is wrong."""
-    clock = WallClock(step_ms=10_000)
+    clock = FakeClock(step_ms=10_000)
     store = await open_store(tmp_path, clock=clock)
     put(store, 2, queue_id=1)
     assert store.append(message(queue_id=1, body=bytes(2900))).is_ok
@@ -224,7 +199,7 @@ async def test_a_note_without_the_offset_of_the_index_does_not_count(tmp_path: P
 async def test_with_message_index_safe_reading_begins_where_the_index_is_on_disk_too(
     tmp_path: Path, decides: bool
 ) -> None:
-    clock = WallClock()
+    clock = FakeClock()
     store = await open_store(tmp_path, clock=clock)
     times: list[int] = []
     for number in range(6):  # one message fills a file
@@ -257,25 +232,6 @@ async def test_an_index_without_entries_is_whole_when_the_note_says_so(tmp_path:
     await store.close()
 
 
-class LargestWrite(Files):
-    """Knows the largest write to a consume queue."""
-
-    def __init__(self) -> None:
-        self.queue_fds: set[int] = set()
-        self.largest_bytes = 0
-
-    def create(self, path: str, size_bytes: int) -> int:
-        fd = super().create(path, size_bytes)
-        if "consumequeue" in path:
-            self.queue_fds.add(fd)
-        return fd
-
-    def pwrite(self, fd: int, data: Data, at: int) -> None:
-        if fd in self.queue_fds:
-            self.largest_bytes = max(self.largest_bytes, len(data))
-        super().pwrite(fd, data, at)
-
-
 async def test_a_recovery_holds_a_bounded_number_of_entries_in_memory(tmp_path: Path) -> None:
     sizes = {"mapped_file_size_commit_log_bytes": 1 << 24, "mapped_file_size_consume_queue_bytes": 2_000_000}
     store = await open_store(tmp_path, **sizes)
@@ -286,10 +242,10 @@ async def test_a_recovery_holds_a_bounded_number_of_entries_in_memory(tmp_path: 
     abandon(store)
     for path in (tmp_path / "consumequeue" / "T" / "0").iterdir():
         path.unlink()
-    files = LargestWrite()
+    files = FaultyFiles()
     store = await open_store(tmp_path, files=files, **sizes)
     assert store.reading.max_offset("T", 0) == 50_010
-    assert files.largest_bytes == 50_000 * 20
+    assert max(call.size_bytes for call in files.noted("pwrite", where="consumequeue")) == 50_000 * 20
     abandon(store)
 
 
@@ -345,7 +301,7 @@ async def test_an_index_file_of_another_size_is_removed_and_made_anew(tmp_path: 
 
 
 async def test_a_file_whose_first_record_has_no_time_says_nothing_about_what_is_on_disk(tmp_path: Path) -> None:
-    clock = WallClock()
+    clock = FakeClock()
     store = await open_store(tmp_path, clock=clock)
     newest_ms = clock.now_ms + 60_000
     for now_ms in (clock.now_ms, 0, newest_ms):  # one message fills a file
@@ -400,7 +356,7 @@ async def test_a_step_of_recovery_is_1024_records_or_4_mib(
     abandon(store)
     (tmp_path / "checkpoint").unlink(missing_ok=True)
     counted = CountedSteps()
-    store = DefaultMessageStore(small_settings(tmp_path, **sizes), now_ms=WallClock())
+    store = DefaultMessageStore(small_settings(tmp_path, **sizes), now_ms=FakeClock())
     await store.load(counted)
     assert (report_of(store).records, counted.count) == (count, steps)
     abandon(store)
@@ -423,7 +379,7 @@ async def test_a_checkpoint_during_retention_says_that_it_counted_no_entries(tmp
 async def test_the_record_in_place_of_a_damaged_one_is_a_rolled_back_one_of_a_topic_of_its_own(tmp_path: Path) -> None:
     """Every reader, RocketMQ included, passes over it. Its time is that of the next record, which the search by time
     and the start of a later recovery need."""
-    store = await open_store(tmp_path, clock=WallClock(step_ms=1000))
+    store = await open_store(tmp_path, clock=FakeClock(step_ms=1000))
     places = [store.append(message(body=b"%d" % number * 100)) for number in range(5)]
     store.commit()
     await sync_log(store)
