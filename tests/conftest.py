@@ -1,10 +1,12 @@
-"""What all tests share: the settings of hypothesis, signals, logging, and how several processes divide the tests."""
+"""What all tests share: the settings of hypothesis, signals, logging, how several processes divide the tests, and where
+the time of a run went."""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,3 +92,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return share_of(nodeid)
 
     return ByShare(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the longest shares of tests took: none can end sooner with more processes. Only with --durations."""
+    if not config.option.durations:
+        return
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[share_of(report.nodeid)] += report.duration
+    terminalreporter.section("files that took longest")
+    for share, took in sorted(seconds.items(), key=lambda each: -each[1])[:20]:
+        terminalreporter.write_line(f"{took:7.1f}s {share}")
+    terminalreporter.write_line(f"{sum(seconds.values()):7.1f}s in all")

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from client_fakes import NAME_SERVER, FakeCluster
 
 from triomq.client.api import ConsumeFromWhere, ConsumeRules, MessageExt, MessageModel, PushConsumer
+from triomq.client.consume.rebalance import PULL_EXPIRED_MS
 from triomq.protocol.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "a", 0)
@@ -33,7 +35,7 @@ async def lost_lock(consumer: PushConsumer[bytes], servers: FakeCluster) -> None
 
 
 async def silent_pulls(consumer: PushConsumer[bytes], servers: FakeCluster) -> None:
-    consumer._rebalancer.assigned[QUEUE].window.last_pull_ms = 0
+    consumer._rebalancer.assigned[QUEUE].window.last_pull_ms -= 2 * PULL_EXPIRED_MS
     consumer.wake_rebalance()
 
 
@@ -90,11 +92,22 @@ class Calls:
         self.task_may_end.set()
 
 
+@pytest.fixture
+def clock() -> trio.testing.MockClock:
+    """Jumps over waits; what a thread needs for its step is shorter than the threshold, or costs a few jumps."""
+    return trio.testing.MockClock(autojump_threshold=0.05)
+
+
 @pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
 @pytest.mark.parametrize("in_thread", [True, False])
 @pytest.mark.parametrize("event", [reset, illegal_offset, lost_lock, silent_pulls, given_up_and_back])
 async def test_an_ordered_queue_is_opened_again_when_its_call_has_ended(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, event: Event, in_thread: bool, model: MessageModel
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    clock: trio.testing.MockClock,
+    event: Event,
+    in_thread: bool,
+    model: MessageModel,
 ) -> None:
     servers = FakeCluster.installed(monkeypatch, "T")
     servers.broker.store("T", 0, b"1", b"2")
