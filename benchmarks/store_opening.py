@@ -55,9 +55,9 @@ async def make(root: Path, gib: int, queues: int) -> None:
                 store.commit()
         store.commit()
         if round_number == 0:
-            await store._flush.flush_thoroughly()
-    await store._flush.flush_log()
-    await store._flush.flush_queues(0)
+            await store.flushing.flush_thoroughly()
+    await store.flushing.flush_log()
+    await store.flushing.flush_queues(0)
     store.contents.index.write_out()
     await trio.run_process(["cp", "-r", "--sparse=always", str(root), f"{root}-killed"])
     await store.close()

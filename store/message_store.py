@@ -66,6 +66,8 @@ class DefaultMessageStore:
     are accepted up to `accepted`. It is `committed`, or with transientStorePoolEnable it includes bytes that are only
     in memory (a crash of the process then loses up to commitIntervalCommitLog ms of them). To wait for a put, wait
     beyond `PutResult.last_offset`.
+
+    `flushing` and `retention` act by themselves in `run`; without it, who needs a flush or a cleaning calls them.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class DefaultMessageStore:
         elsewhere: Offload = offload or trio.to_thread.run_sync
         self._log_thread = WorkerThread("commit log sync")
         self._syncs_in_kernel = offload is None
-        self._flush = Flush(
+        self.flushing = Flush(
             contents,
             live,
             marks,
@@ -119,15 +121,15 @@ class DefaultMessageStore:
             last_store_timestamp=lambda: self._committing.last_store_timestamp,
         )
         self._warm_up = WarmUp(contents, elsewhere)
-        self._retention = Retention(contents, live, self._refusals, now_ms, elsewhere)
+        self.retention = Retention(contents, live, self._refusals, now_ms, elsewhere)
         self._backlog = Backlog(contents, dispatch, stop, self._committing.write_backlog)
         self.reading = Reading(contents, live, offload)
-        tail_cut = TailCut(contents, marks, self._flush, stop, elsewhere)
+        tail_cut = TailCut(contents, marks, self.flushing, stop, elsewhere)
         self.silent_queues = SilentQueues(contents, self._refusals, self._committing, stop)
         self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop, self.silent_queues)
         self.quorum = Quorum(contents, marks, dispatch, self._committing, self.replica, tail_cut, self._refusals, stop)
         contents.log.on_written = self.quorum.written
-        self.upkeep = Upkeep(contents, self._retention, self._committing.commit, self._appending.append_deletion)
+        self.upkeep = Upkeep(contents, self.retention, self._committing.commit, self._appending.append_deletion)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -144,9 +146,9 @@ class DefaultMessageStore:
                 opened = await opening.run()
             for part in (self._committing, self.reading, self.delivering, self.replica, self.quorum):
                 part.begin(opened)
-            await self._flush.begin(in_kernel=self._syncs_in_kernel)
+            await self.flushing.begin(in_kernel=self._syncs_in_kernel)
         except BaseException:
-            self._flush.close()
+            self.flushing.close()
             self.contents.open_files.close_all()
             self.unlock()
             raise
@@ -160,10 +162,10 @@ class DefaultMessageStore:
         with an unexpected exception, even if another task caught and dropped that exception."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fail_stop.wait)
-            nursery.start_soon(self._flush.run_log)
-            nursery.start_soon(self._flush.run_queues)
-            nursery.start_soon(self._retention.run)
-            nursery.start_soon(self._retention.watch_disk)
+            nursery.start_soon(self.flushing.run_log)
+            nursery.start_soon(self.flushing.run_queues)
+            nursery.start_soon(self.retention.run)
+            nursery.start_soon(self.retention.watch_disk)
             nursery.start_soon(self._backlog.run)
             nursery.start_soon(self.reading.cold.run)
             nursery.start_soon(self.quorum.run)
@@ -208,7 +210,7 @@ class DefaultMessageStore:
             note = clean_note(contents.log, contents.queues, contents.index) if is_whole else None
             if note is not None:
                 self._note_queues(note.digest)
-            self._is_flushed = await self._flush.flush_thoroughly(note)
+            self._is_flushed = await self.flushing.flush_thoroughly(note)
             if self._committing.pending:
                 raise StoreError(self._committing.unwritten())
 
@@ -226,7 +228,7 @@ class DefaultMessageStore:
         self._refusals.set("closed", "the store is closed")
         self._log_thread.end()
         self.reading.cold.end()
-        self._flush.close()
+        self.flushing.close()
         self._warm_up.forget()
         try:
             with self._fail_stop.during("ending a wait"):
@@ -297,7 +299,7 @@ class DefaultMessageStore:
 
     def observe_syncs(self, observer: SyncObserver) -> None:
         """Have each sync reported."""
-        self._flush.on_synced = observer
+        self.flushing.on_synced = observer
 
     def fail(self, doing: str, error: BaseException) -> None:
         """Fail the store because `error` ended `doing`, work that its messages needed, as if a commit had failed.
@@ -348,7 +350,7 @@ class DefaultMessageStore:
                 return False
             if self._committing.uncommitted:
                 await self.acknowledged.wait_beyond(self.contents.log.written_offset - 1)
-            await self._flush.cover()
+            await self.flushing.cover()
         except StoreError:
             return False
         return True

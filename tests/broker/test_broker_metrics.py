@@ -246,7 +246,7 @@ async def test_a_broker_that_is_not_ready_says_why(
     tmp_path: Path, check: str, settings: dict[str, str], reason: str
 ) -> None:
     async with watched(tmp_path, **settings) as it:
-        it.broker.controller.serving.store._retention.check_disk()
+        it.broker.controller.serving.store.retention.check_disk()
         status, checks = await it.ready()
         assert status == 503
         assert {name for name, (is_ok, _) in checks.items() if not is_ok} == {check}

@@ -28,7 +28,7 @@ class Disk(FaultyFiles):
 
 
 def check_disk(broker: WholeBroker) -> None:
-    broker.controller.serving.store._retention.check_disk()
+    broker.controller.serving.store.retention.check_disk()
 
 
 FAULTS: dict[str, tuple[Callable[[Disk], object], list[str]]] = {

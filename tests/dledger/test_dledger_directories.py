@@ -88,8 +88,8 @@ async def test_full_and_read_only_directories_get_no_new_files(tmp_path: Path) -
     read_only = {"read_only_commit_log_store_paths": f"{tmp_path}/a"}
     member = await MemberStore(root, FakeClock(step_ms=1), files, **spread(tmp_path, **read_only)).load()
     files.full = f"{tmp_path}/c"
-    member.store._retention.check_disk()
-    assert not member.store._retention.usage_ratio() > 0.5, "the emptiest directory counts"
+    member.store.retention.check_disk()
+    assert not member.store.retention.usage_ratio() > 0.5, "the emptiest directory counts"
     await member.lead()
     await add(member, *map(body, range(12, 16)))
     assert places(tmp_path) == {"a": [0, 3, 6, 9], "b": [1, 4, 7, 10, 12, 13, 14, 15], "c": [2, 5, 8, 11]}
@@ -149,8 +149,8 @@ async def test_retention_deletes_the_oldest_file_wherever_it_is(tmp_path: Path) 
         member.store.files.set_modified(file.path, now_ms - 2 * 3_600_000)
     for file in member.log.sequence.files[5:]:
         member.store.files.set_modified(file.path, now_ms)
-    member.store._retention._manual_runs = 1
-    assert await member.store._retention.clean() == 5
+    member.store.retention._manual_runs = 1
+    assert await member.store.retention.clean() == 5
     assert places(tmp_path) == {"a": [6, 9], "b": [7, 10], "c": [5, 8, 11]}
     await stopped(member)
     member = await open_member(root, **settings)

@@ -283,7 +283,7 @@ async def test_a_power_failure_at_any_step_of_the_first_start_takes_nothing_that
     synced = OLD_MESSAGES
     if was_killed:
         synced = OLD_MESSAGES - 5
-        await plain._flush.flush_thoroughly()
+        await plain.flushing.flush_thoroughly()
     for number in range(OLD_MESSAGES - 5, OLD_MESSAGES):
         assert plain.append(message(body=old_body(number), keys=f"old{number}")).is_ok
         plain.commit()
@@ -353,7 +353,7 @@ async def test_retention_deletes_the_older_log_first_and_then_the_ledger(tmp_pat
     await put_new(member, *[b"z" * 100] * 60)
     begin, plain = int(data_names(tmp_path)[0]), plain_names(tmp_path)
     clock.now_ms = int((tmp_path / "dledger-n0" / "data" / data_names(tmp_path)[-1]).stat().st_mtime * 1000)
-    retention = member.store._retention
+    retention = member.store.retention
     clock.now_ms += 10 * 3_600_000
     for name in plain:
         member.store.files.set_modified(str(tmp_path / "commitlog" / name), clock.now_ms - 2 * 3_600_000)
@@ -404,7 +404,7 @@ async def test_members_with_copies_of_one_plain_log_have_the_same_log(tmp_path: 
         await follower.dispatch()
         assert follower.bodies() == leader.bodies() != []
     for member in (leader, *followers):
-        await member.store._flush.flush_thoroughly()
+        await member.store.flushing.flush_thoroughly()
     assert log_bytes(leader.root) == log_bytes(followers[0].root) == log_bytes(followers[1].root)
     followers[0].term = 2
     await followers[0].lead()
@@ -469,7 +469,7 @@ async def test_a_damaged_record_of_the_older_log_costs_only_itself(tmp_path: Pat
     await member.lead()
     await put_new(member, b"new")
     member.save_committed()
-    await member.store._flush.flush_thoroughly()
+    await member.store.flushing.flush_thoroughly()
     abandon(member.store)
     with (tmp_path / "commitlog" / f"{0:020}").open("r+b") as file:
         data = file.read()

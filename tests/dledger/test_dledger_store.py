@@ -233,8 +233,8 @@ async def test_a_follower_has_the_bytes_and_the_queues_of_its_leader(tmp_path: P
     for part in ("dledger-n0/data", "consumequeue/T/0", "consumequeue/T/1"):
         names = sorted(path.name for path in (tmp_path / "a" / part).iterdir())
         assert names == sorted(path.name for path in (tmp_path / "b" / part).iterdir())
-        await leader.store._flush.flush_thoroughly()
-        await follower.store._flush.flush_thoroughly()
+        await leader.store.flushing.flush_thoroughly()
+        await follower.store.flushing.flush_thoroughly()
         for name in names:
             assert (tmp_path / "a" / part / name).read_bytes() == (tmp_path / "b" / part / name).read_bytes()
 
@@ -337,7 +337,7 @@ async def test_a_sync_counts_for_the_rules_and_a_cut_during_it_does_not(tmp_path
     assert member.log.end_sync(target) == member.ledger.end_of(0)
     assert member.ledger.synced_index == 0
     member.put(body=b"three")
-    await member.store._flush.flush_log()
+    await member.store.flushing.flush_log()
     assert member.ledger.synced_index == 1 and member.store.flushed.value == member.ledger.end_pos
 
 
@@ -394,5 +394,5 @@ async def test_the_checkpoint_has_the_time_of_the_newest_message_that_a_quorum_h
     newest = member.put()
     member.put()
     member.commit_all(until=1)
-    await member.store._flush.flush_thoroughly()
+    await member.store.flushing.flush_thoroughly()
     assert member.store.contents.checkpoint.queues_ms == newest.store_timestamp

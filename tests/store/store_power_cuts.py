@@ -62,13 +62,13 @@ class Journal:
             store.commit()
             turn = choose.random()
             if turn < 0.35:
-                await store._flush.flush_log()
+                await store.flushing.flush_log()
             elif turn < 0.45:
-                await store._flush.flush_queues(0)
+                await store.flushing.flush_queues(0)
             elif turn < 0.55:
-                await store._flush.write_index()
+                await store.flushing.write_index()
             elif turn < 0.7:
-                await store._flush.flush_thoroughly()
+                await store.flushing.flush_thoroughly()
             if turn < 0.35 or 0.55 <= turn < 0.7:
                 self.acknowledged += [(len(files.journal), key) for key in unflushed]
                 unflushed.clear()

@@ -52,7 +52,7 @@ async def open_store(
 async def sync_log(store: DefaultMessageStore) -> None:
     """Sync the log and note that in the checkpoint: damage in front of this is damage, not what a power failure left.
     Queues and index are not synced, so the next start still reads this part of the log."""
-    await store._flush.begin(in_kernel=False)
+    await store.flushing.begin(in_kernel=False)
 
 
 def abandon(store: DefaultMessageStore) -> None:

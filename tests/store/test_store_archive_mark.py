@@ -43,21 +43,21 @@ async def test_only_archived_files_go(tmp_path: Path, autojump_clock: trio.testi
     store = await expired(tmp_path)
     before = log_files(tmp_path)
     with capture_logs() as logs:
-        assert await store._retention.clean() == 0
+        assert await store.retention.clean() == 0
     [line] = warnings(logs)
     assert (line["log_level"], line["files"], line["archived_until"]) == ("warning", len(before) - 1, 0)
     assert line["size_bytes"] == before[-1]
     # two files and half of the third one, which must stay
     mark(tmp_path, 2 * FILE_BYTES + 2000)
     with capture_logs() as logs:
-        assert await store._retention.clean() == 2
+        assert await store.retention.clean() == 2
     [line] = warnings(logs)
     assert (line["files"], line["size_bytes"]) == (len(before) - 3, before[-1] - 2 * FILE_BYTES - 2000)
     assert log_files(tmp_path) == before[2:]
     check_consistent(store)
     mark(tmp_path, before[-1])
     with capture_logs() as logs:
-        assert await store._retention.clean() == len(before) - 3
+        assert await store.retention.clean() == len(before) - 3
     assert not warnings(logs) and log_files(tmp_path) == before[-1:]
     check_consistent(store)
     await store.close()
@@ -67,16 +67,16 @@ async def test_nothing_is_said_while_nothing_should_go(tmp_path: Path, autojump_
     store = await filled(tmp_path, FakeClock(NOON_MS), FaultyFiles(usage=0.5), archive_before_delete=True)
     store.upkeep.delete_files_now()
     with capture_logs() as logs:
-        assert await store._retention.clean() == 0
+        assert await store.retention.clean() == 0
     assert not warnings(logs)
     await store.close()
 
 
 async def test_it_can_be_switched_while_running(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     store = await expired(tmp_path)
-    assert await store._retention.clean() == 0
+    assert await store.retention.clean() == 0
     store.change_settings(small_settings(tmp_path, archive_before_delete=False))
-    assert await store._retention.clean() > 0
+    assert await store.retention.clean() > 0
     await store.close()
 
 
@@ -92,13 +92,13 @@ async def test_neither_size_nor_a_full_disk_overrule_the_archive(
     before = log_files(tmp_path)
     files.usage = 0.5 if changes else 0.95
     with capture_logs() as logs:
-        assert await store._retention.clean() == 0
+        assert await store.retention.clean() == 0
     assert len(warnings(logs)) == 1 and log_files(tmp_path) == before
     if not changes:
-        store._retention.check_disk()
+        store.retention.check_disk()
         assert store.append(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     mark(tmp_path, FILE_BYTES)
-    assert await store._retention.clean() == 1
+    assert await store.retention.clean() == 1
     await store.close()
 
 
@@ -113,7 +113,7 @@ async def test_a_mark_that_cannot_be_used_holds_everything(
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     with capture_logs() as logs:
-        assert await store._retention.clean() == 0
+        assert await store.retention.clean() == 0
     assert [entry["log_level"] for entry in logs] == ["error", "warning"]
     assert "archive" in logs[0]["error"] or "beyond the end of this log" in logs[0]["error"]
     await store.close()

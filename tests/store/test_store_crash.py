@@ -42,13 +42,13 @@ async def workload(store: DefaultMessageStore, files: RecordingFiles, ledger: Le
         store.commit()
         turn = choose.random()
         if turn < 0.3:
-            await store._flush.flush_log()
+            await store.flushing.flush_log()
         elif turn < 0.4:
-            await store._flush.flush_queues(0)
+            await store.flushing.flush_queues(0)
         elif turn < 0.5:
-            await store._flush.write_index()
+            await store.flushing.write_index()
         elif turn < 0.6:
-            await store._flush.flush_thoroughly()
+            await store.flushing.flush_thoroughly()
         if turn < 0.3 or 0.5 <= turn < 0.6:
             ledger.acknowledged += [(len(files.journal), key) for key in unflushed]
             unflushed.clear()

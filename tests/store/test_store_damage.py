@@ -106,7 +106,7 @@ async def filled(root: Path, choose: random.Random, *, is_closed: bool) -> Writt
             assert written.put(store, choose).is_ok
         store.commit()
         if choose.random() < 0.2:
-            await store._flush.flush_thoroughly()
+            await store.flushing.flush_thoroughly()
     if is_closed:
         await store.close()
     else:
@@ -276,7 +276,7 @@ async def run_with(files: FaultyFiles, root: Path, seed: int) -> tuple[Written, 
             told.listen(store, result, written.last)
         store.commit()
         if choose.random() < 0.4:
-            await store._flush.flush_thoroughly()
+            await store.flushing.flush_thoroughly()
     if choose.random() < 0.5:
         try:
             await store.close()
@@ -357,6 +357,6 @@ async def test_a_vanished_file_does_not_stop_retention(tmp_path: Path, autojump_
     (tmp_path / "commitlog" / names[0]).unlink()
     clock.now_ms = 1 << 60
     store.upkeep.delete_files_now()
-    assert await store._retention.clean() > 1
+    assert await store.retention.clean() > 1
     assert store.reading.min_physical_offset > int(names[0])
     await store.close()

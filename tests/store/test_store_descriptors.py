@@ -58,10 +58,10 @@ async def test_a_sync_of_the_log_that_finds_no_descriptor_is_repeated(tmp_path: 
     for queue in store.contents.queues:
         queue.sequence.files[0].is_pinned = True
     with descriptors_left(left):
-        assert not await store._flush.flush_log()
+        assert not await store.flushing.flush_log()
         assert (store.flushed.value, store.is_broken) == (0, False)
         assert store.append(message(body=b"more")).is_ok
-    assert await store._flush.flush_log()
+    assert await store.flushing.flush_log()
     assert store.flushed.value >= result.end_offset
     assert not store.contents.log.unsynced_directories
     store = await reopened(store, tmp_path)
@@ -96,14 +96,14 @@ async def test_sync_flush_goes_on_when_there_are_descriptors_again(tmp_path: Pat
 async def test_queues_that_cannot_be_synced_yet_hold_the_checkpoint_back(tmp_path: Path) -> None:
     store = await open_store(tmp_path)
     put(store)
-    assert await store._flush.flush_log()
+    assert await store.flushing.flush_log()
     store.contents.log.sequence.files[0].is_pinned = True
     next(iter(store.contents.queues)).sequence.files[0].is_pinned = True
     with descriptors_left(0):
-        assert not await store._flush.flush_thoroughly()
+        assert not await store.flushing.flush_thoroughly()
     assert (store.is_broken, store.contents.checkpoint.safe_offset) == (False, 0)
     assert store.contents.queues.dirty
-    assert await store._flush.flush_thoroughly()
+    assert await store.flushing.flush_thoroughly()
     assert store.contents.checkpoint.safe_offset == store.reading.max_physical_offset
     assert not store.contents.queues.unsynced_directories
     await store.close()
@@ -157,7 +157,7 @@ async def test_files_that_were_read_are_closed_for_one_that_is_needed(tmp_path: 
     store = await open_store(tmp_path)
     for _ in range(5):
         put(store, bytes(2900))
-    assert await store._flush.flush_log()
+    assert await store.flushing.flush_log()
     reads = [store.reading.read_log(4096 * number, 100) for number in range(5)]
     held = store.contents.open_files.count
     assert all(len(data) == 100 for data in reads) and held >= 5
@@ -165,7 +165,7 @@ async def test_files_that_were_read_are_closed_for_one_that_is_needed(tmp_path: 
         assert put(store, bytes(2900)).is_ok, "a new log file needs a descriptor"
         assert len(store.reading.read_log(0, 100)) == 100
         assert store.contents.log.unsynced_directories, "the sync needs a descriptor for the directory, too"
-        tries = [await store._flush.flush_log() for _ in range(5)]
+        tries = [await store.flushing.flush_log() for _ in range(5)]
         assert tries[-1] and store.flushed.value == store.reading.max_physical_offset
     assert not store.is_broken
     await store.close()
@@ -247,12 +247,12 @@ async def test_an_end_that_the_disk_refuses_to_clear_breaks_the_store(tmp_path: 
 async def test_a_log_file_that_somebody_deletes_ends_the_acknowledgements(tmp_path: Path) -> None:
     store = await open_store(tmp_path)
     put(store, b"kept")
-    assert await store._flush.flush_log()
+    assert await store.flushing.flush_log()
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
     lost = put(store, b"lost at the next restart")
     told: list[Exception | None] = []
     store.flushed.call_beyond(lost.last_offset, told.append)
-    await store._flush.flush_log()
+    await store.flushing.flush_log()
     assert [type(error) for error in told] == [StoreBroken]
     assert "deleted" in (store.refusal or "") and "commitlog" in (store.refusal or "")
     assert put(store).status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -335,7 +335,7 @@ async def test_without_room_in_the_kernel_a_thread_syncs(
         await nursery.start(store.run)
         with trio.fail_after(HANG_SECONDS):
             await store.flushed.wait_beyond(put(store).last_offset)
-        busy = store._flush._syncs.kernel_sync
+        busy = store.flushing._syncs.kernel_sync
         assert busy is not None
         scripted = Scripted(busy._call, busy._submit_number, *[-errno.EAGAIN] * 3)
         busy._call = scripted

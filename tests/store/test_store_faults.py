@@ -131,10 +131,10 @@ async def test_a_failing_sync_is_final(tmp_path: Path) -> None:
     answers = Answers()
     store.flushed.call_beyond(result.last_offset, answers)
     files.fail(BROKEN, "datasync", where="commitlog")
-    await store._flush.flush_log()
+    await store.flushing.flush_log()
     assert type(answers.errors[0]) is StoreBroken
     files.mend()
-    await store._flush.flush_log()
+    await store.flushing.flush_log()
     assert store.flushed.value == 0
     with pytest.raises(StoreBroken):
         await store.flushed.wait_beyond(result.last_offset)

@@ -57,43 +57,43 @@ def test_a_file_of_the_log_stays_open_while_it_has_unsynced_bytes(tmp_path: Path
 async def test_when_a_queue_file_was_closed_unsynced_the_whole_file_system_is_synced(tmp_path: Path) -> None:
     files = RootHeld()
     store = await open_store(tmp_path, files=files)
-    store._flush._syncs.can_tell = True
+    store.flushing._syncs.can_tell = True
     put(store)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert files.noted("sync_filesystem") == []
     put(store)
     while store.contents.open_files.close_one():
         pass
     assert store.contents.open_files.closed_unsynced
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert len(files.noted("sync_filesystem")) == 1
     # Through the descriptor that is open since the store was opened.
     assert [call.path for call in files.noted("open_directory")] == [str(tmp_path)]
     assert saved(tmp_path).safe_offset == store.committed.value
     put(store)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert len(files.noted("sync_filesystem")) == 1
     await store.close()
 
 
 async def test_where_no_sync_can_tell_no_checkpoint_claims_what_a_closed_file_had(tmp_path: Path) -> None:
     store = await open_store(tmp_path)
-    store._flush._syncs.can_tell = False
+    store.flushing._syncs.can_tell = False
     put(store)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     claimed = store.committed.value
     put(store)
     while store.contents.open_files.close_one():
         pass
     for _ in range(2):
         put(store)
-        await store._flush.flush_thoroughly()
+        await store.flushing.flush_thoroughly()
         assert (saved(tmp_path).safe_offset, saved(tmp_path).synced_offset) == (claimed, store.committed.value)
     abandon(store)
     store = await open_store(tmp_path)
     report = store.recovery_report
     assert report is not None and (report.scanned_from, report.records) == (claimed, 3)
-    store._flush._syncs.can_tell = False
+    store.flushing._syncs.can_tell = False
     put(store)
     while store.contents.open_files.close_one():
         pass
@@ -126,7 +126,7 @@ async def test_a_directory_whose_sync_could_not_begin_is_synced_with_the_next_on
     """Else a power failure could take the name of a file whose bytes are on disk, also when nothing was put since."""
     files = RootHeld()
     store = await open_store(tmp_path, files=files)
-    flush = store._flush
+    flush = store.flushing
     flush._syncs.can_tell = False  # so that directories are synced one by one
     put(store)
     files.fail(errno.EMFILE, "duplicate", "sync_filesystem")
@@ -153,7 +153,7 @@ async def test_a_file_that_was_closed_before_a_sync_that_could_not_begin_is_in_t
     """The queue that is put to meanwhile has the sync of single files for itself."""
     files = RootHeld()
     store = await open_store(tmp_path, files=files)
-    flush = store._flush
+    flush = store.flushing
     flush._syncs.can_tell = True
     put(store)
     await flush.flush_queues(0)

@@ -59,11 +59,11 @@ async def test_a_flush_of_the_log_covers_what_was_committed_when_it_began(lab: L
     told: list[Exception | None] = []
     lab.put_meanwhile()
     store.flushed.call_beyond(end, told.append)
-    await store._flush.flush_log()
+    await store.flushing.flush_log()
     assert store.committed.value > end
     assert (store.flushed.value, told) == (end, [])
     lab.offload.meanwhile = None
-    await store._flush.flush_log()
+    await store.flushing.flush_log()
     assert (store.flushed.value, told) == (store.committed.value, [None])
     await store.close()
 
@@ -71,11 +71,11 @@ async def test_a_flush_of_the_log_covers_what_was_committed_when_it_began(lab: L
 async def test_a_flush_of_the_queues_covers_the_entries_that_were_written_when_it_began(lab: Lab) -> None:
     queue = lab.store.contents.queues.get("T", 0)
     lab.put_meanwhile()
-    await lab.store._flush.flush_queues(0)
+    await lab.store.flushing.flush_queues(0)
     assert (queue.synced_end, queue.end) == (3, 4)
     assert queue in lab.store.contents.queues.dirty, "the new entry waits for the next flush"
     lab.offload.meanwhile = None
-    await lab.store._flush.flush_queues(0)
+    await lab.store.flushing.flush_queues(0)
     assert (queue.synced_end, queue.end) == (4, 4)
     assert queue not in lab.store.contents.queues.dirty
     await lab.store.close()
@@ -89,7 +89,7 @@ async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(lab: Lab) 
         store.reading.max_offset("T", 0),
     )
     lab.put_meanwhile()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert store.committed.value > end
     checkpoint = store.contents.checkpoint
     assert (checkpoint.safe_offset, checkpoint.safe_ends, checkpoint.safe_entries) == (end, ends, ends)
@@ -102,7 +102,7 @@ async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(lab: Lab) 
 async def test_a_topic_deleted_while_a_checkpoint_is_made_takes_its_offsets_out_of_it(lab: Lab) -> None:
     """The sum of the queues' ends was taken before: a recovery would find too few entries and read everything."""
     lab.offload.meanwhile = lambda: (lab.store.upkeep.delete_topic("T"), None)[1]
-    await lab.store._flush.flush_thoroughly()
+    await lab.store.flushing.flush_thoroughly()
     assert lab.store.contents.checkpoint.safe_offset == 0
     lab.offload.meanwhile = None
     await lab.store.close()
@@ -135,9 +135,9 @@ async def test_a_power_cut_after_an_overlapping_flush_loses_nothing_that_it_clai
     for number in range(40):
         put()
         if number % 7 == 3:
-            await store._flush.flush_thoroughly()
+            await store.flushing.flush_thoroughly()
         elif number % 2:
-            await store._flush.flush_log()
+            await store.flushing.flush_log()
         claimed.append((len(files.journal), sum(end <= store.flushed.value for end in ends)))
     abandon(store)
     choose = random.Random(cut)

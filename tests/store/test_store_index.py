@@ -232,11 +232,11 @@ async def test_other_tasks_run_between_the_parts_of_the_index(tmp_path: Path, mo
             told.append("other")
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(store._flush, "_index", SimpleNamespace(write_part=write_part, worked=lambda: None))
+    monkeypatch.setattr(store.flushing, "_index", SimpleNamespace(write_part=write_part, worked=lambda: None))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
         await trio.lowlevel.checkpoint()
-        await store._flush.write_index()
+        await store.flushing.write_index()
         nursery.cancel_scope.cancel()
     assert [each for each in told if each != "other"] == [0, 7, 9]
     assert "other" in told[told.index(0) : told.index(9)], "in each pass, before or behind the part"

@@ -50,11 +50,11 @@ async def test_expired_files_are_deleted_in_the_hours_of_the_zone(
     deleting = []
     for half_hour in range(48):
         clock.now_ms = midnight_ms + half_hour * HOUR_MS // 2
-        if store._retention._is_time(0.1):
+        if store.retention._is_time(0.1):
             deleting.append(half_hour / 2)
     assert deleting == [hour + half for hour in hours for half in (0, 0.5)]
     clock.now_ms = midnight_ms + hours[0] * HOUR_MS + 1
-    assert await store._retention.clean() > 0
+    assert await store.retention.clean() > 0
     await store.close()
 
 

@@ -248,9 +248,9 @@ async def test_a_checkpoint_syncs_the_removal_of_queues(tmp_path: Path) -> None:
     files = FaultyFiles()
     store = await open_store(tmp_path, files=files)
     fill(store, "first", 30)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     store.upkeep.delete_topic("T")
     files.calls.clear()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert f"{tmp_path}/consumequeue" in [call.path for call in files.noted("sync_directory")]
     await store.close()

@@ -297,7 +297,7 @@ async def test_deleting_a_topic_between_two_flushes_is_no_fault_of_the_disk(tmp_
         store.append(message(topic=topic, body=b"x"))
     store.commit()
     store.upkeep.delete_topic("Gone")
-    await store._flush.flush_queues(0)
+    await store.flushing.flush_queues(0)
     assert (store.is_broken, store.refusal) == (False, None)
     assert store.reading.max_offset("Stays", 0) == 1
     await store.close()

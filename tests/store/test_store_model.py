@@ -89,7 +89,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(thorough=st.booleans())
     def flush(self, thorough: bool) -> None:
-        self.run(self.store._flush.flush_thoroughly if thorough else self.store._flush.flush_log)
+        self.run(self.store.flushing.flush_thoroughly if thorough else self.store.flushing.flush_log)
 
     @precondition(lambda self: self.queues and not self.pending)
     @rule(data=st.data())

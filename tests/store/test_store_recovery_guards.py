@@ -71,7 +71,7 @@ async def test_the_note_of_offsets_counts_only_whole(tmp_path: Path, changed_at:
     """Also if only the times differ: another broker has written the checkpoint since."""
     store = await open_store(tmp_path)
     put(store, 5)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert store.contents.checkpoint.safe_offset == store.reading.max_physical_offset
     abandon(store)
     path = tmp_path / "checkpoint"
@@ -95,7 +95,7 @@ async def test_without_the_note_reading_begins_where_the_margin_says(tmp_path: P
         clock.now_ms += 2000
         assert store.append(message(body=bytes(2900))).is_ok
         store.commit()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     store.contents.checkpoint.forget_offsets()
     abandon(store)
     store = await open_store(tmp_path)
@@ -114,7 +114,7 @@ async def test_queues_that_end_before_the_note_are_read_on_from_their_end(tmp_pa
     store = await open_store(tmp_path, clock=FakeClock(step_ms=SLOW_MS))
     for number in range(7):
         if number == 6:  # a record begins where the note says
-            await store._flush.flush_thoroughly()
+            await store.flushing.flush_thoroughly()
         body = bytes(2900 if number < 5 else 100)  # a large one fills a file
         assert store.append(message(body=body)).is_ok
         store.commit()
@@ -133,7 +133,7 @@ async def test_a_queue_file_that_vanished_is_noticed_by_the_count_of_entries(tmp
     """The ends of the queues are all as noted: only the number of entries differs."""
     store = await open_store(tmp_path)
     put(store, 25)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     abandon(store)
     files = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())
     assert len(files) == 3
@@ -260,7 +260,7 @@ async def test_what_a_cut_leaves_is_synced_by_the_next_flush(tmp_path: Path) -> 
     queue = store.contents.queues.get("T", 0)
     queue.cut(22)
     files.journal.clear()
-    await store._flush.flush_queues(0)
+    await store.flushing.flush_queues(0)
     synced = {Path(operation.path).name for operation in files.journal if operation.kind == "sync"}
     assert synced == {f"{start:020d}" for start in (0, 200, 400)}
     abandon(store)

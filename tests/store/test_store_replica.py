@@ -183,7 +183,7 @@ async def test_a_cut_takes_away_what_lies_behind_it_and_wakes_who_waits_for_it(
     data, places = await master_log(tmp_path / "master", [b"%d" % number * 200 for number in range(20)])
     store = await open_slave(tmp_path / "slave")
     feed(store, data, 0, 4096)
-    await store._flush.flush_log()
+    await store.flushing.flush_log()
     told: list[Exception | None] = []
     store.committed.call_beyond(len(data), told.append)
     store.reading.queue_end("T", 0).call_beyond(20, told.append)
@@ -303,7 +303,7 @@ async def test_a_deleted_topic_is_deleted_at_a_slave_as_far_as_its_log_says_so(
     store = await open_slave(tmp_path / "slave")
     feed(store, data, 0, 4096)
     assert bodies_of(store) == []
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     if is_cut:
         assert await store.replica.cut(deleted_at) is not None
     if is_killed:
@@ -328,7 +328,7 @@ async def test_a_kill_during_the_return_of_a_topic_costs_no_entry(tmp_path: Path
     abandon(master)
     store = await open_slave(tmp_path / "slave")
     feed(store, data, 0, 4096)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     await store.replica._tail_cut.cut(deleted_at, are_queues_whole=False)
     abandon(store)
     store = await open_slave(tmp_path / "slave")

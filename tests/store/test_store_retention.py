@@ -81,11 +81,11 @@ async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: tr
     before = log_files(tmp_path)
     assert len(before) > 6
     clock.now_ms += 80 * HOUR_MS  # 20:00, not the hour of deleteWhen
-    assert await store._retention.clean() == 0
+    assert await store.retention.clean() == 0
     clock.now_ms = FOUR_MS + 4 * 24 * HOUR_MS
     recently_ns = clock.now_ms * 1_000_000
     os.utime(tmp_path / "commitlog" / f"{before[4]:020d}", ns=(recently_ns, recently_ns))  # it and those after it stay
-    assert await store._retention.clean() == 4
+    assert await store.retention.clean() == 4
     assert counted(store) == {"expired": 4}
     assert log_files(tmp_path) == before[4:]
     assert store.reading.min_physical_offset == before[4]
@@ -108,9 +108,9 @@ async def test_files_written_while_the_clock_was_ahead_expire_with_those_behind_
         ahead_ns = (NOON_MS + year_ms) * 1_000_000
         os.utime(tmp_path / "commitlog" / f"{offset:020d}", ns=(ahead_ns, ahead_ns))
     clock.now_ms = FOUR_MS + 24 * HOUR_MS
-    assert await store._retention.clean() == 0, "their time has not come"
+    assert await store.retention.clean() == 0, "their time has not come"
     clock.now_ms = FOUR_MS + 24 * 4 * HOUR_MS
-    assert await store._retention.clean() >= 3
+    assert await store.retention.clean() >= 3
     await store.close()
 
 
@@ -122,9 +122,9 @@ async def test_the_last_file_stays_and_a_run_has_a_limit(
     assert len(log_files(tmp_path)) > 12
     clock.now_ms += 80 * HOUR_MS
     store.upkeep.delete_files_now()
-    assert await store._retention.clean() == 10
-    await store._retention.clean()
-    await store._retention.clean()
+    assert await store.retention.clean() == 10
+    await store.retention.clean()
+    await store.retention.clean()
     assert len(log_files(tmp_path)) == 1
     check_consistent(store)
     put = store.append(message("T", 0, b"more"))
@@ -145,15 +145,15 @@ async def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other(
     store.upkeep.delete_files_now()
     for _ in range(2):
         with pytest.raises(PermissionError):
-            await store._retention.clean()
-        assert await store._retention.clean() == 0  # not before its time
+            await store.retention.clean()
+        assert await store.retention.clean() == 0  # not before its time
         assert log_files(tmp_path) == before
         assert store.reading.min_physical_offset == before[1]
         assert counted(store) == {}, "it is still there"
         await trio.sleep(59.99)
-        assert await store._retention.clean() == 0
+        assert await store.retention.clean() == 0
         await trio.sleep(0.02)
-    gone = await store._retention.clean()
+    gone = await store.retention.clean()
     assert gone > 0
     assert before[0] not in log_files(tmp_path)
     assert counted(store) == {"asked": gone + 1}, "the first file counts, too"
@@ -174,7 +174,7 @@ async def test_of_a_log_in_several_directories_no_file_outlives_an_older_one_in_
     clock.now_ms += 10**6 * HOUR_MS
     store.upkeep.delete_files_now()
     files.calls.clear()
-    gone = await store._retention.clean()
+    gone = await store.retention.clean()
     steps = [
         ("synced", call.path) if call.name == "sync_directory" else ("gone", os.path.dirname(call.path))
         for call in files.noted("unlink", "sync_directory")
@@ -196,7 +196,7 @@ async def test_a_filling_disk(
     store = await filled(tmp_path, clock, files, 400, file_reserved_time_hours=reserved)
     files.usage = ratio
     clock.now_ms += HOUR_MS
-    assert await store._retention.clean() == gone
+    assert await store.retention.clean() == gone
     assert counted(store) == ({"disk_full" if ratio > 0.85 else "expired": gone} if gone else {})
     await store.close()
 
@@ -220,7 +220,7 @@ async def test_a_full_disk_refuses_puts(tmp_path: Path, autojump_clock: trio.tes
 async def test_a_limit_for_the_whole_log(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     store = await filled(tmp_path, FakeClock(NOON_MS), FaultyFiles(usage=0.5), max_store_bytes=3 * 4096)
     end = store.reading.max_physical_offset
-    gone = await store._retention.clean()
+    gone = await store.retention.clean()
     assert counted(store) == {"max_store_bytes": gone}
     assert end - store.reading.min_physical_offset <= 3 * 4096
     check_consistent(store)
@@ -257,7 +257,7 @@ async def test_topics_and_expired_queues(tmp_path: Path, autojump_clock: trio.te
     age(tmp_path, clock.now_ms)
     clock.now_ms += HOUR_MS
     store.upkeep.delete_files_now()
-    await store._retention.clean()
+    await store.retention.clean()
     assert store.reading.min_offset("Old", 0) == store.reading.max_offset("Old", 0) == 1
     assert store.upkeep.delete_expired_queues(lambda topic: topic == "Old") == 0
     assert store.reading.max_offset("Old", 0) == 1, "a topic that is used begins behind what it had"
@@ -290,7 +290,7 @@ async def test_between_two_files_of_a_kind_the_cleaner_pauses(
     clock.now_ms += 80 * HOUR_MS
     store.upkeep.delete_files_now()
     began = trio.current_time()
-    gone = await store._retention.clean()
+    gone = await store.retention.clean()
     others = sum(before[name] - count(name) for name in ("consumequeue", "index"))
     assert gone == before["commitlog"] - count("commitlog") > 2
     assert before["consumequeue"] - count("consumequeue") > 2 and before["index"] - count("index") > 2
@@ -318,7 +318,7 @@ async def test_a_log_truncated_during_a_pause_keeps_its_last_file(
     gone: list[int] = []
 
     async def clean() -> None:
-        gone.append(await store._retention.clean())
+        gone.append(await store.retention.clean())
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(clean)

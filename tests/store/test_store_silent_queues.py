@@ -81,10 +81,10 @@ async def test_a_start_after_a_kill_takes_an_end_that_was_kept_for_no_loss(
 ) -> None:
     """The note in the checkpoint counts ends: it must not speak of others."""
     store = await late_slave(tmp_path)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert store.silent_queues.raise_end("Early", 0, 3)
     if is_flushed_again:
-        await store._flush.flush_thoroughly()
+        await store.flushing.flush_thoroughly()
     end = store.reading.max_physical_offset
     abandon(store)
     with capture_logs() as lines:
@@ -150,13 +150,13 @@ async def test_a_later_end_far_behind_messages_that_are_gone_takes_their_files_a
 async def test_a_power_failure_leaves_an_end_or_a_queue_that_is_asked_for_again(tmp_path: Path) -> None:
     files = RecordingFiles()
     store = await late_slave(tmp_path, files)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     begin = len(files.journal)
     end = 6 * PER_FILE + 7
     assert store.silent_queues.raise_end("Early", 0, PER_FILE - 3)
     assert store.silent_queues.raise_end("Early", 0, end)
     middle = len(files.journal)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     abandon(store)
     messages = bounds(store, "T")
     choose = Random(7)
@@ -229,7 +229,7 @@ async def test_a_message_far_behind_those_that_are_gone_is_at_its_place_and_need
 async def test_an_end_that_is_kept_during_a_flush_is_in_no_note_of_it(tmp_path: Path) -> None:
     """The note counts the ends of the moment in which the flush began."""
     store = await late_slave(tmp_path)
-    thread = store._flush._syncs._offload
+    thread = store.flushing._syncs._offload
     kept: list[bool] = []
 
     async def keep_first(function: Any, *arguments: Any) -> Any:
@@ -237,8 +237,8 @@ async def test_an_end_that_is_kept_during_a_flush_is_in_no_note_of_it(tmp_path: 
             kept.append(store.silent_queues.raise_end("Early", 0, 3))
         return await thread(function, *arguments)
 
-    store._flush._syncs._offload = keep_first
-    await store._flush.flush_thoroughly()
+    store.flushing._syncs._offload = keep_first
+    await store.flushing.flush_thoroughly()
     assert kept == [True]
     abandon(store)
     with capture_logs() as lines:

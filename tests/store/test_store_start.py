@@ -144,7 +144,7 @@ async def test_an_entry_at_the_end_of_a_queue_that_leads_to_no_record_of_it_is_r
     for _ in range(4):
         assert store.append(message(body=bytes(2900))).is_ok
         store.commit()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     store.contents.checkpoint.forget_offsets()
     abandon(store)
     path = tmp_path / "consumequeue" / "T" / "1" / f"{0:020d}"
@@ -185,7 +185,7 @@ async def test_a_note_without_the_offset_of_the_index_does_not_count(tmp_path: P
     store = await open_store(tmp_path)
     put(store, 10)
     store.contents.index.stalled_at = 0
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     abandon(store)
     checkpoint = checkpoint_of(tmp_path)
     assert (checkpoint.safe_offset, checkpoint.safe_index_offset) == (store.committed.value, 0)
@@ -207,7 +207,7 @@ async def test_with_message_index_safe_reading_begins_where_the_index_is_on_disk
         times.append(clock.now_ms)
         assert store.append(message(body=bytes(2900), uniq_key=f"u{number}")).is_ok
         store.commit()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     store.contents.checkpoint.forget_offsets()
     store.contents.checkpoint.index_ms = times[2]
     store.contents.checkpoint.save()
@@ -223,7 +223,7 @@ async def test_an_index_without_entries_is_whole_when_the_note_says_so(tmp_path:
     for _ in range(10):
         assert store.append(message()).is_ok
     store.commit()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     abandon(store)
     with capture_logs() as logs:
         store = await open_store(tmp_path)
@@ -253,7 +253,7 @@ async def test_a_recovery_holds_a_bounded_number_of_entries_in_memory(tmp_path: 
 async def test_a_log_that_ends_with_the_last_entry_where_the_note_says_is_not_read(tmp_path: Path, count: int) -> None:
     store = await open_store(tmp_path)
     put(store, count)
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     abandon(store)
     store = await open_store(tmp_path)
     assert report_of(store).scanned_from == store.reading.max_physical_offset > 0
@@ -265,7 +265,7 @@ async def test_a_log_whose_last_record_is_not_that_of_the_last_entry_is_read(tmp
     store = await open_store(tmp_path)
     put(store, 2)
     place = store.reading.queue_entries("T", 0, 1, 1)[0][0]
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     abandon(store)
     with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(place + 12)
@@ -308,7 +308,7 @@ async def test_a_file_whose_first_record_has_no_time_says_nothing_about_what_is_
         clock.now_ms = now_ms
         assert store.append(message(body=bytes(2900))).is_ok
         store.commit()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     store.contents.checkpoint.forget_offsets()
     abandon(store)
     store = await open_store(tmp_path, clock=clock)
@@ -368,10 +368,10 @@ async def test_a_checkpoint_during_retention_says_that_it_counted_no_entries(tmp
     for _ in range(5):
         assert store.append(message(body=bytes(2900))).is_ok
     store.commit()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert checkpoint_of(tmp_path).safe_entries == 5
     store.contents.log.sequence.drop_first()
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert (checkpoint_of(tmp_path).safe_entries, checkpoint_of(tmp_path).safe_begin) == (-1, 4096)
     abandon(store)
 
@@ -424,6 +424,6 @@ async def test_a_start_knows_up_to_where_retention_has_cleaned_the_queues(tmp_pa
     assert checkpoint_of(tmp_path).safe_entries == 4
     store = await open_store(tmp_path)
     assert store.contents.queues.cleaned_start == store.reading.min_physical_offset == 4096
-    await store._flush.flush_thoroughly()
+    await store.flushing.flush_thoroughly()
     assert checkpoint_of(tmp_path).safe_entries == 4
     await store.close()
