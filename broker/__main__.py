@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import structlog
 import trio
 
+from triomq.broker import optional
 from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
 from triomq.broker.start_warnings import start_warnings
@@ -56,11 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if configuration.broker.namesrv_addr:
             check_namesrv_addresses(configuration.broker.namesrv_addr, layers.source("namesrvAddr"))
         if options.check:
-            from triomq.broker.lifecycle.configuration_check import configuration_problems
-
             configure_logs(environment, BROKER_LOG_FILES, to_files=False)
             _warn(options, layers, configuration)
-            return report_check(PROGRAM, configuration_problems(configuration))
+            return report_check(PROGRAM, optional.configuration_check.configuration_problems(configuration))
         files = configure_logs(environment, BROKER_LOG_FILES, subdirectory=configuration.log_subdirectory)
     except (StartError, SettingError) as error:
         return report(PROGRAM, error)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triomq.broker import optional
 from triomq.broker.config import BrokerSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.settings.quotas import default_allowances
@@ -127,9 +128,7 @@ class Configuration:
         """With enableDLegerCommitLog a broker begins as a slave of its group, whatever brokerId and brokerRole say."""
         if not self.store.enable_dleger_commit_log:
             return
-        from triomq.broker.settings.group import GroupSettings
-
-        self.group = GroupSettings.of(self.store)
+        self.group = optional.group_settings.GroupSettings.of(self.store)
         # The write buffer would hold back what the quorum waits for; the next file is made by the ledger.
         self.store = dataclasses.replace(
             self.store,

@@ -23,6 +23,7 @@ import trio
 from msgspec import Struct
 
 from triomq import __version__
+from triomq.broker import optional
 from triomq.broker.assembly.processors import register
 from triomq.broker.assembly.serving import Serving, build_serving
 from triomq.broker.assembly.tables import (
@@ -302,9 +303,7 @@ class BrokerController:
         """Open metricsPort until the stack is closed; without it nothing of it is imported."""
         settings = self.configuration.server
         if settings.metrics_port:
-            from triomq.monitoring.monitoring import Monitoring
-
-            monitoring = Monitoring(settings.metrics_address, settings.metrics_port)
+            monitoring = optional.monitoring.Monitoring(settings.metrics_address, settings.metrics_port)
             self._monitoring = await stack.enter_async_context(monitoring.serving())
 
     async def _open_spans(self, stack: AsyncExitStack) -> Spans | None:
@@ -315,12 +314,8 @@ class BrokerController:
         if provider is None and not broker.traces_endpoint:
             return None
         if provider is None:
-            from triomq.broker.spans.export import exporting
-
-            provider = await stack.enter_async_context(exporting(self.configuration))
-        from triomq.broker.spans.recorder import Recorder
-
-        return Recorder(provider, self._now_ms, broker.broker_name)
+            provider = await stack.enter_async_context(optional.span_export.exporting(self.configuration))
+        return optional.span_recorder.Recorder(provider, self._now_ms, broker.broker_name)
 
     def _show(self, work: Work, serving: Serving, background: trio.Nursery) -> None:
         """Fill the pages of metricsPort, and open dashboardPort; without them nothing of it is imported."""
@@ -328,27 +323,21 @@ class BrokerController:
         if self._monitoring is not None:
             if self._monitoring.refusal is not None:
                 serving.closed_ports.append(self._monitoring.refusal)
-            from triomq.broker.figures.watching import watch
-
             tables = [work.table, work.fast_table]
-            watch(self._monitoring, serving, work.server, work.memory, tables, background)
+            optional.watching.watch(self._monitoring, serving, work.server, work.memory, tables, background)
         if settings.dashboard_port:
-            from triomq.broker.figures.readiness import Readiness
-            from triomq.broker.views.program import open_dashboard
-
-            checks = self._monitoring.checks if self._monitoring is not None else Readiness(serving).checks
-            self.dashboard = open_dashboard(serving, work.server, work.table, work.certificates, background, checks)
+            checks = self._monitoring.checks if self._monitoring is not None else None
+            self.dashboard = optional.dashboard.open_dashboard(
+                serving, work.server, work.table, work.certificates, background, checks
+            )
             if self.dashboard is None:
                 wanted = [("dashboardPort", settings.dashboard_address, settings.dashboard_port)]
                 reason = "; ".join(port_problems(wanted)) or "dashboardPort could not be opened at the start"
                 serving.closed_ports.append(reason)
 
     def _check_dashboard(self) -> None:
-        settings = self.configuration.server
-        if settings.dashboard_port:
-            from triomq.dashboard.exposure import objection
-
-            text = objection(settings, has_login=self.configuration.broker.acl_enable)
+        if self.configuration.server.dashboard_port:
+            text = optional.dashboard.objection_to(self.configuration)
             if text is not None:
                 raise StartError(text)
 

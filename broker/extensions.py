@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
+from triomq.broker import optional
 from triomq.broker.configuration import Configuration
 from triomq.broker.hooks import ConsumeHook, Hooks, RequestHook, SendHook
 from triomq.daemon.errors import StartError
@@ -150,9 +151,7 @@ def _names(text: str) -> list[str]:
 
 
 def _installed(group: str) -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # late: few brokers need it
-
-    return sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
+    return sorted(optional.installed.entry_points(group=group), key=lambda point: (point.name, point.value))
 
 
 def _listing(groups: Iterable[str]) -> str:

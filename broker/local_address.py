@@ -14,6 +14,11 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
 _SIOCGIFADDR = 0x8915
 _PRIVATE_LAST_CHOICE = ("127.0", "192.168")
 
@@ -52,9 +57,7 @@ def _is_bridge(interface: str) -> bool:
 
 
 def _ipv4_addresses() -> list[str]:
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: the host name decides
+    if fcntl is None:  # not a POSIX system: the host name decides
         return []
     found: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -30,6 +30,9 @@ SOURCES = sorted(
 # What runs beside the daemons. Modules of sim/ are `sim.network`, those of benchmarks/ just `boot`.
 BESIDE = sorted(path for folder in ("sim", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 
+# The broker's table of optional parts, which no other file of broker/ imports inside a function.
+OPTIONAL = ROOT / "broker" / "optional.py"
+
 # More is a warning: where a file is divided follows from what it does, not from its length.
 FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -136,12 +139,54 @@ def modules_beside() -> dict[str, Path]:
     return {module_name(path): path for path in BESIDE}
 
 
+@cache
+def optional_parts() -> dict[str, str]:
+    """Return the module of each part in the table of optional ones, as it is imported at run time."""
+    [table] = [
+        node.value
+        for node in tree_of(OPTIONAL).body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "PARTS" and node.value is not None
+    ]
+    return {name: module for _, name, module in ast.literal_eval(table)}
+
+
+def parts_for_types() -> dict[str, str]:
+    """Return the same for type checkers."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree_of(OPTIONAL)):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("triomq"):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def late_imports(tree: ast.AST) -> list[int]:
+    """Return the lines of imports inside functions."""
+    return [
+        inner.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+        or (isinstance(inner, ast.Name) and inner.id in {"__import__", "import_module"})
+        or (isinstance(inner, ast.Attribute) and inner.attr == "import_module")
+    ]
+
+
 def imported_modules(path: Path) -> set[str]:
-    """Return the project's modules that this one imports anywhere, also for type checkers and in functions."""
+    """Return the project's modules that this one imports anywhere, also for type checkers and in functions.
+
+    A part in the table of optional ones counts for the modules that use it, not for the table.
+    """
+    if path == OPTIONAL:
+        return set()
     known = modules() | modules_beside()
     found: set[str] = set()
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "optional":
+            found.add(optional_parts()[node.attr])
+        elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
@@ -220,6 +265,22 @@ def test_rooms_of_the_broker_need_each_other_in_one_direction() -> None:
                 within_broker(other) for other in imported_modules(path) if other.startswith("triomq.broker.")
             )
     assert circles(graph) == []
+
+
+def test_only_one_table_of_the_broker_imports_late() -> None:
+    late = {relative(path): late_imports(tree_of(path)) for path in (ROOT / "broker").rglob("*.py")}
+    assert {name for name, lines in late.items() if lines} == {relative(OPTIONAL)}
+
+
+def test_optional_parts_are_for_type_checkers_what_they_are_at_run_time() -> None:
+    assert parts_for_types() == optional_parts()
+    used = {
+        node.attr
+        for path in (ROOT / "broker").rglob("*.py")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "optional"
+    }
+    assert used == optional_parts().keys()
 
 
 def within_broker(module: str) -> str:
@@ -362,6 +423,8 @@ def test_the_rules_see_what_they_forbid() -> None:
         compare({"x": 9}, {}, "8")
     with pytest.raises(AssertionError, match="exceptions"):
         compare({}, {"x": "no longer"}, "8")
+    late = "import a\nif b:\n    import c\ndef d():\n    if e:\n        import f\n    g = lambda: import_module('h')"
+    assert late_imports(ast.parse(late)) == [6, 7]
     assert names_in_use(ast.parse("a.b = c; getattr(d, 'e')")) == {"a", "c", "d", "e", "getattr"}
 
 

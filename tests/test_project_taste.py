@@ -44,7 +44,7 @@ MORE_ARROWS: dict[str, set[str]] = {
     "admin/verbs/dledger.py": {"dledger"},  # what both tools show of a group
     "broker/lifecycle/quickstart.py": {"client"},
     "broker/lifecycle/both_daemons.py": {"namesrv"},
-    "broker/embedded/local_cluster.py": {"namesrv"},
+    "broker/embedded/daemons.py": {"namesrv"},
     "client/pytest_plugin.py": {"broker"},
     "store/__main__.py": {"dledger"},  # the same command looks at the store of a member
     "remoting/compiling.py": {"mypy_extensions"},  # read by the compiler, never run

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from msgspec import Struct
 
 from triomq.broker.acl.accounts import Account, account_of
@@ -67,8 +68,6 @@ def read(path: Path, now_ms: int, read_key: Callable[[Path], str] = read_secret)
 def parse(path: Path, data: bytes, now_ms: int, read_key: Callable[[Path], str] = read_secret) -> AclFile:
     """Return the file with this content; `read_key` reads secret keys that have files of their own. Raises AclFileError
     naming the file, never quoting its content."""
-    import yaml
-
     try:
         # BaseLoader leaves every value as it is written, and can only create strings, lists and mappings.
         document: Any = yaml.load(data, Loader=yaml.BaseLoader)
@@ -143,8 +142,6 @@ def with_white_addresses(document: dict[str, Any], texts: list[str]) -> dict[str
 
 def write(path: Path, document: dict[str, Any], version: DataVersion) -> None:
     """Replace the file's content atomically, keeping its mode. Raises OSError with the old content in place."""
-    import yaml
-
     whole = {**document, "dataVersion": [{"counter": version.counter, "timestamp": version.timestamp}]}
     if "accounts" in whole:
         whole["accounts"] = [_typed(entry) for entry in whole["accounts"]]

@@ -9,6 +9,7 @@ ever grants access.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from triomq.broker.acl.errors import AclFileError
@@ -69,8 +70,6 @@ def _check_keys(where: str, members: dict[str, Any], known: Collection[str]) -> 
     unknown = [str(key) for key in members if key not in known]
     if not unknown:
         return
-    from difflib import get_close_matches
-
     lowered = {name.lower(): name for name in known}
     for key in unknown:
         similar = get_close_matches(key.lower(), lowered, 1, _SIMILAR)

@@ -5,11 +5,11 @@ The fast port handles everything but pulls, so that sends never queue behind pul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from triomq.broker.assembly.group_values import group_values
+from triomq.broker import optional
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
@@ -143,7 +143,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         tables.store_metrics,
         tables.pools,
         serving.delivery.progress,
-        (tables.latencies.values, serving.quotas.refusals.values, group_values(serving), tables.absent_values),
+        (tables.latencies.values, serving.quotas.refusals.values, _group_values(serving), tables.absent_values),
     )
     return [
         QueueLockProcessor(tables.queue_locks),
@@ -164,6 +164,14 @@ def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
     return [Row((code,), processor, pool) for part in parts for code, processor in part.processors().items()]
 
 
+def _group_values(serving: Serving) -> Callable[[], dict[str, str]]:
+    """Return what the runtime information says about a member of a group; nothing without enableDLegerCommitLog."""
+    settings, store, group = serving.tables.configuration.group, serving.tables.group, serving.group
+    if settings is None or store is None or group is None:
+        return dict
+    return partial(optional.group.group_values, settings, store, group)
+
+
 def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:
     """Return the checks that every request passes before its processor: access control, quotas, then the hooks of
     extensions."""
@@ -175,9 +183,7 @@ def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:
     if serving.quotas.is_on:
         checks.append(serving.quotas.check)
     if serving.group is not None:
-        from triomq.broker.group.master_decides import MasterDecides
-
-        checks.append(MasterDecides(tables.store))
+        checks.append(optional.master_decides.MasterDecides(tables.store))
     if tables.hooks:
         checks.append(tables.hooks.before)
     return checks

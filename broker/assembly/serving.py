@@ -7,7 +7,6 @@ starts the background tasks; processors.py lists which part handles which reques
 from __future__ import annotations
 
 import socket
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,9 @@ import msgspec
 import trio
 from msgspec import Struct
 
+from triomq.broker import optional
 from triomq.broker.acl.names import TOOLS_FILE
-from triomq.broker.assembly.tables import Tables, kept, save_tables
+from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate, KeptValue
 from triomq.broker.delay import DelayedDelivery
@@ -38,7 +38,6 @@ from triomq.broker.replication.master_account import MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.replication.queue_ends import QueueEnds
 from triomq.broker.replication.slave_access import SlaveAccess
-from triomq.broker.tables.logged import LoggedTable
 from triomq.broker.tasks import Schedule
 from triomq.broker.topic_deletion import TopicDeletion
 from triomq.broker.transactions.interfaces import TransactionStore
@@ -56,7 +55,6 @@ from triomq.store.message_store import DefaultMessageStore
 if TYPE_CHECKING:
     from triomq.broker.acl.access_control import AccessControl
     from triomq.broker.group.roles import GroupRoles
-    from triomq.broker.group.table_log import TableLog
 
 
 class Replication(Struct, frozen=True):
@@ -174,7 +172,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     registration = _registration(tables, client, replication, port)
     transactions = _transactions(tables, writer, undeliverable, host.packed, access_control)
     delivery = _delivery(tables, writer, undeliverable)
-    group = _group(tables, registration, replication, transactions, delivery, host.packed, port)
+    group = _group(tables, registration, replication, transactions, delivery, host)
     return Serving(
         tables=tables,
         access_control=access_control,
@@ -203,9 +201,7 @@ def _writer(tables: Tables, replication: Replication) -> MessageWriter:
     parts = tables.configuration, tables.store, surroundings.turn.wake, replication.log_server, tables.stats, new_topics
     if surroundings.spans is None:
         return MessageWriter(*parts)
-    from triomq.broker.spans.puts import TracingWriter
-
-    writer = TracingWriter(*parts)
+    writer = optional.traced_puts.TracingWriter(*parts)
     writer.spans = surroundings.spans
     return writer
 
@@ -225,9 +221,7 @@ def _pull(tables: Tables, offset_moved: OffsetMovedEvents) -> PullProcessor:
     if spans is None:
         pull = PullProcessor(*parts, pool=pool, offset_moved=offset_moved)
     else:
-        from triomq.broker.spans.pulls import TracingPulls
-
-        pull = tracing = TracingPulls(*parts, pool=pool, offset_moved=offset_moved)
+        pull = tracing = optional.traced_pulls.TracingPulls(*parts, pool=pool, offset_moved=offset_moved)
         tracing.spans = spans
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
@@ -240,62 +234,22 @@ def _group(
     replication: Replication,
     transactions: Transactions,
     delivery: DelayedDelivery,
-    store_host: bytes,
-    port: int,
+    host: HostPort,
 ) -> GroupRoles | None:
-    configuration, metadata = tables.configuration, tables.metadata
-    if configuration.group is None or tables.group is None:
+    settings = tables.configuration.group
+    if settings is None or tables.group is None:
         return None
-    from triomq.broker.group.known_ends import KnownEnds
-    from triomq.broker.group.roles import GroupParts, GroupRoles
-
-    registration.is_held = True
-
-    async def load() -> None:
-        tables.queue_locks.renew_all()
-        await transactions.log.load()
-        await TopicDeletion(metadata.topics, metadata.offsets, tables.store).complete()
-
-    parts = GroupParts(
-        configuration,
-        configuration.group,
-        tables.group.made,
-        tables.store,
-        registration,
-        replication.master_tables,
-        tables.surroundings.turn,
-        tables.now_ms,
-        store_host,
-        tables.surroundings.in_thread,
-        _table_log(tables, configuration.group.setup.self_id, port),
-        KnownEnds(tables.store, metadata.topics, metadata.offsets, tables.delay_offsets).keep,
-        partial(save_tables, tables),
+    as_master = [delivery.run, transactions.checks.run]
+    return optional.group.build_group(
+        tables, settings, tables.group, registration, replication.master_tables, transactions.log, as_master, host
     )
-    return GroupRoles(parts, load=load, as_master=[delivery.run, transactions.checks.run])
 
 
 def _update(tables: Tables, group: GroupRoles | None) -> ConfigurationUpdate:
     kept_values: dict[str, KeptValue] = {QUOTA_OVERRIDES: tables.quota_overrides}
     if group is not None:
-        from triomq.broker.group import leadership
-
-        kept_values[leadership.KEY] = leadership.Leadership(group)
+        kept_values |= optional.group.leadership_of(group)
     return ConfigurationUpdate(tables.configuration, now_ms=tables.now_ms, kept=kept_values)
-
-
-def _table_log(tables: Tables, member: str, port: int) -> TableLog:
-    from triomq.broker.group.table_log import TableLog
-
-    logged: dict[str, LoggedTable] = {
-        "topics": tables.metadata.topics,
-        "groups": tables.metadata.groups,
-        "offsets": tables.metadata.offsets,
-        "delays": tables.delay_offsets,
-        "quotas": tables.quota_overrides,
-        "locks": tables.queue_locks,
-    }
-    file, wake = kept(tables.surroundings, "tableLog.json"), tables.surroundings.turn.wake
-    return TableLog(tables.store, logged, file, wake, member=member, port=port)
 
 
 def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverable) -> DelayedDelivery:
@@ -400,17 +354,7 @@ def _ha_tls(configuration: Configuration) -> HaTls:
 def _access_control(tables: Tables) -> AccessControl | None:
     if tables.access is None:
         return None
-    from triomq.broker.acl.access_control import AccessControl
-    from triomq.broker.acl.failed_signatures import FailedSignatures
-
-    configuration = tables.configuration
-    return AccessControl(
-        tables.access,
-        cluster=configuration.broker.broker_cluster_name,
-        like_rocketmq=configuration.broker.acl_like_rocketmq,
-        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
-        now_ms=tables.now_ms,
-    )
+    return optional.access_control.build_access_control(tables.access, tables.configuration, tables.now_ms)
 
 
 def _quotas(tables: Tables, access: AccessControl | None, pull: PullProcessor) -> Quotas:

@@ -15,6 +15,7 @@ import structlog
 import trio
 from msgspec import Struct
 
+from triomq.broker import optional
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.acl.names import DEFAULT_FILE
 from triomq.broker.assembly.listeners import Listeners
@@ -185,9 +186,7 @@ def _group_store(surroundings: Surroundings) -> GroupStore | None:
     configuration = surroundings.configuration
     if configuration.group is None:
         return None
-    from triomq.broker.group.log import GroupStore
-
-    return GroupStore(configuration, configuration.group, surroundings.files)
+    return optional.group_log.GroupStore(configuration, configuration.group, surroundings.files)
 
 
 def load_tables(tables: Tables) -> None:
@@ -369,10 +368,9 @@ def _group_changed(groups: GroupTable, notifier: ClientNotifier) -> GroupChanged
 
 def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
     """Return the table of the access control files that the configuration names; nothing is read yet."""
-    from triomq.broker.acl.access_table import AccessTable
-
     default_file = configuration.properties.get("rocketmq.acl.plain.file") or DEFAULT_FILE
-    return AccessTable(Path(configuration.broker.rocketmq_home or "."), now_ms=now_ms, default_file=default_file)
+    home = Path(configuration.broker.rocketmq_home or ".")
+    return optional.access_table.AccessTable(home, now_ms=now_ms, default_file=default_file)
 
 
 def _listen(tables: Tables) -> None:

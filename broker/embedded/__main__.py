@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import structlog
 import trio
 
 from triomq.broker.embedded.local_cluster import LocalCluster
@@ -46,10 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _quiet() -> None:
     """Send warnings and errors to standard error; drop other log lines."""
-    import logging
-
-    import structlog
-
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

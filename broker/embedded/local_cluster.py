@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
+from triomq.broker import optional
+from triomq.broker.embedded.library_log import diverted
 from triomq.broker.embedded.plan import START_SECONDS, STOP_SECONDS, ClusterPlan
 from triomq.broker.embedded.virtual_clock import VirtualClock
-from triomq.protocol.clock import NowMs
+from triomq.protocol.clock import NowMs, OnJump
 from triomq.remoting import virtual_time
 from triomq.remoting.process_bound import ProcessBound
+from triomq.store.disk.files import Files, UnsyncedFiles
 
 if TYPE_CHECKING:
     from triomq.broker.controller import BrokerController
     from triomq.broker.extensions import Extensions
-    from triomq.store.disk.files import Files
 
 
 class LocalCluster(ProcessBound):
@@ -85,8 +87,6 @@ class LocalCluster(ProcessBound):
                 await trio.to_thread.run_sync(self.close)
 
     async def _open(self) -> None:
-        from triomq.broker.embedded.library_log import diverted
-
         self._controllers.clear()
         async with AsyncExitStack() as stack:
             stack.enter_context(diverted())
@@ -118,38 +118,29 @@ class LocalCluster(ProcessBound):
         return nursery
 
     async def _start_name_server(self, nursery: trio.Nursery) -> str:
-        from triomq.namesrv.config import NamesrvSettings
-        from triomq.namesrv.controller import serve
-        from triomq.remoting.config import ServerSettings
-
-        settings = NamesrvSettings(kv_config_path=str(self.store / "namesrv" / "kvConfig.json"))
-        server = ServerSettings(listen_port=self._plan.name_server_port, bind_address="127.0.0.1")
-        on_jump = None if self._clock is None else self._clock.on_jump
-        port: int = await nursery.start(partial(serve, settings, server, on_jump=on_jump))
-        return f"127.0.0.1:{port}"
+        directory, port = self.store / "namesrv", self._plan.name_server_port
+        return f"127.0.0.1:{await optional.daemons.start_name_server(nursery, directory, port, self._on_jump)}"
 
     async def _start_broker(self, nursery: trio.Nursery, name: str) -> str:
-        from triomq.broker.configuration import Configuration
-        from triomq.broker.controller import BrokerController
-        from triomq.daemon.clock import system_now_ms
-
         values = self._plan.values(name, self.store, self.name_server)
-        clock = self._clock
-        controller = BrokerController(
-            Configuration.from_values(values, source=f"LocalCluster, {name}"),
-            now_ms=clock.now_ms if clock is not None else self._now_ms or system_now_ms,
-            files=self._files(),
-            extensions=self._extensions,
-            on_jump=None if clock is None else clock.on_jump,
+        controller = await optional.daemons.start_broker(
+            nursery,
+            name,
+            values,
+            self._now_ms if self._clock is None else self._clock.now_ms,
+            self._files(),
+            self._extensions,
+            self._on_jump,
         )
-        await nursery.start(controller.serve)
         self._controllers.append(controller)
         return f"127.0.0.1:{controller.port}"
 
+    @property
+    def _on_jump(self) -> OnJump | None:
+        return None if self._clock is None else self._clock.on_jump
+
     def _files(self) -> Files:
         """Return the store's files; a temporary store need not reach the disk, which may be slow or busy."""
-        from triomq.store.disk.files import Files, UnsyncedFiles
-
         if self._clock is not None:
             return self._clock.files()
         return UnsyncedFiles() if self._plan.store is None else Files()
@@ -207,9 +198,7 @@ class LocalCluster(ProcessBound):
     # For the clock.
 
     def _seconds_to_next(self) -> float:
-        from triomq.broker.embedded.agenda import seconds_to_next
-
-        return min(seconds_to_next(one.serving) for one in self._controllers if one.serving is not None)
+        return optional.daemons.seconds_to_next_of(self._controllers)
 
     def _has_topic(self, topic: str) -> bool:
         """Any thread may ask."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from triomq.broker import optional
+
 # Small files, so that a test does not reserve a gigabyte of disk; filters, which are off by default in a broker; and no
 # refused requests on a slow test machine.
 EMBEDDED_SETTINGS: Mapping[str, str] = {
@@ -53,9 +55,8 @@ class ClusterPlan:
 
     def _check_settings(self) -> None:
         """Check them here and not at the start, where an error comes out of nurseries, as a group of errors."""
-        from triomq.broker.configuration import Configuration  # imports much of the broker
-
-        Configuration.from_values(self.values("broker-a", Path(), "127.0.0.1:9876"), source="settings of the cluster")
+        values = self.values("broker-a", Path(), "127.0.0.1:9876")
+        optional.configuration.Configuration.from_values(values, source="settings of the cluster")
 
     def broker_names(self) -> list[str]:
         return [f"broker-{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"[: self.brokers]]

@@ -31,7 +31,9 @@ from functools import partial
 from math import inf
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
+from triomq.broker import optional
 from triomq.protocol.clock import JumpHeard, NowMs
 from triomq.remoting.process_bound import ProcessBound
 from triomq.remoting.virtual_time import Watched
@@ -190,10 +192,10 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
             if await self._waited_for_consumers():
                 run.settled_end = -1
                 return
-            from triomq.broker.tasks import next_hour
-
             now_ms = self.now_ms()
-            until_due = min(run.seconds_to_next(), (next_hour(now_ms) - now_ms) / 1000) + JUST_BEHIND_SECONDS
+            until_due = (
+                min(run.seconds_to_next(), (optional.tasks.next_hour(now_ms) - now_ms) / 1000) + JUST_BEHIND_SECONDS
+            )
             until_due = max(SHORTEST_JUMP_SECONDS, until_due)
             self._jump(max(0.0, min(target - self.current_time(), until_due)))
 
@@ -229,8 +231,6 @@ class VirtualClock(ProcessBound, trio.abc.Clock):
     async def _settle(self) -> bool:
         """Wait until the cluster is idle and its clients have been silent. Return True if the next event may be a
         client's reaction to a message stored meanwhile, since nothing else is pending."""
-        from trio.testing import wait_all_tasks_blocked
-
         run = self._run
         if run is None:
             return False

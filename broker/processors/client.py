@@ -10,9 +10,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.errors import FilterError
 from triomq.broker.filters.limits import MAX_EXPRESSION_CHARACTERS, REMEMBERED_CHARACTERS
-from triomq.broker.processors.steps import OrderedRequests
+from triomq.broker.processors.steps import OrderedRequests, check_expression, compile_steps
 from triomq.broker.pulls.selection import unknown_type
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.metadata import Metadata
@@ -224,8 +223,6 @@ class ClientProcessor:
 
     def _compile(self, consumer: ConsumerData) -> Generator[None, None, list[Compiled | None]]:
         """Compile the new long expressions of a group in steps. They are ready as long as what it returns is held."""
-        from triomq.broker.filters.sql92 import compile_steps  # see ConsumerFilter
-
         compiled: list[Compiled | None] = []
         for subscription in consumer.subscription_data_set:
             if self._filters.is_new(consumer.group_name, subscription):
@@ -304,19 +301,7 @@ class ClientProcessor:
         if subscription.expression_type != SQL92:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, unknown_type(subscription.expression_type))
         expression = subscription.sub_string
-        return self._done(connection, request, _check_expression(expression), len(expression) <= REMEMBERED_CHARACTERS)
-
-
-def _check_expression(expression: str) -> Iterator[None]:
-    from triomq.broker.filters.sql92 import compile_expression, compile_steps  # see ConsumerFilter
-
-    held = [(yield from compile_steps(expression))]
-    try:
-        compile_expression(expression)
-    except FilterError as error:
-        raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-    finally:
-        held.clear()
+        return self._done(connection, request, check_expression(expression), len(expression) <= REMEMBERED_CHARACTERS)
 
 
 def _is_short(data: HeartbeatData) -> bool:

@@ -8,13 +8,20 @@ steps, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from triomq.broker import optional
+from triomq.broker.errors import FilterError
+from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
 from triomq.remoting.connection import Connection
 from triomq.remoting.scheduling.step_line import Result
+
+if TYPE_CHECKING:
+    from triomq.broker.filters.sql92 import Compiled
 
 QUEUES_IN_A_STEP: Final = 32
 
@@ -25,10 +32,24 @@ async def end_of_step(connection: Connection, queue_id: int) -> None:
         await connection.steps.next()
 
 
+def compile_steps(expression: str) -> Generator[None, None, Compiled | None]:
+    """Compile an SQL92 expression in steps if it is a long one. It is compiled as long as what they return is held."""
+    return optional.sql92.compile_steps(expression)
+
+
+def check_expression(expression: str) -> Iterator[None]:
+    """Compile an expression in steps. Raise RequestRefused if it is invalid."""
+    held = [(yield from compile_steps(expression))]
+    try:
+        optional.sql92.compile_expression(expression)
+    except FilterError as error:
+        raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    finally:
+        held.clear()
+
+
 async def compile_first(connection: Connection, expression: str, then: Callable[[], Result]) -> Result:
     """Compile a long SQL92 expression in steps, then return what `then` returns, which finds it compiled."""
-    from triomq.broker.filters.sql92 import compile_steps  # see ConsumerFilter
-
     compiled = await connection.steps.run(compile_steps(expression))
     result = then()
     del compiled  # it had to be held until here

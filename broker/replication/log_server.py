@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from triomq.broker import optional
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.slave_access import AGAIN_SECONDS, Access, OpenAccess
 from triomq.protocol.outage import Outage
@@ -141,9 +142,7 @@ class LogServer:
         if peer is None:
             await trio.aclose_forcefully(stream)
             return
-        from triomq.broker.replication.slave_link import SlaveLink  # with the first slave: few masters have one
-
-        peer.link = link = SlaveLink(
+        peer.link = link = optional.slave_link.SlaveLink(
             stream, remote, self._configuration, self._store, write_now, partial(self._acknowledged, peer), self._accept
         )
         reason = "the broker stops"

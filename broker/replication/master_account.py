@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 
+from triomq.broker import optional
 from triomq.protocol.account_text import account_in_document, account_in_variables
 from triomq.protocol.clock import NowMs
 from triomq.protocol.command import RemotingCommand
@@ -77,10 +78,8 @@ def _read(path: Path) -> tuple[str, str] | None:
         return None
     if len(data) > MAX_FILE_BYTES:
         raise ValueError(f"longer than {MAX_FILE_BYTES} bytes")
-    import yaml
-
     try:
-        document: Any = yaml.load(data, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError):
+        document: Any = optional.yaml.load(data, Loader=optional.yaml.BaseLoader)
+    except (optional.yaml.YAMLError, UnicodeDecodeError):
         raise ValueError("not YAML") from None
     return account_in_document(document, lambda name: read_secret(path.parent / name))

@@ -7,29 +7,30 @@ batch is silenced.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import structlog
 import trio
 
+from triomq.broker import optional
+from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.daemon.errors import StartError
 from triomq.protocol.extras import install_hint
 from triomq.protocol.outage import Outage
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
+    from opentelemetry.sdk.trace import TracerProvider
 
 log = structlog.get_logger("triomq.broker.spans")
 
 LAST_SPANS_SECONDS: Final = 2.0
 """A stop waits that long for the last spans to reach the collector."""
-NOISY: Final = ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk._shared_internal")
 
 
 def check_traces(configuration: Configuration) -> None:
@@ -47,9 +48,13 @@ def check_traces(configuration: Configuration) -> None:
             f"tracesEndpoint={endpoint}: it must be the address of an OTLP/HTTP collector, "
             "such as http://127.0.0.1:4318/v1/traces"
         )
+    _provider_of()
+
+
+def _provider_of() -> Callable[[BrokerSettings, Callable[[Any], Any]], TracerProvider]:
+    """Return `otlp.provider_of`. Raises StartError if a package is missing."""
     try:
-        import opentelemetry.exporter.otlp.proto.http.trace_exporter
-        import opentelemetry.sdk.trace.export  # noqa: F401
+        return optional.otlp.provider_of
     except ImportError as error:
         raise StartError(
             f"tracesEndpoint needs OpenTelemetry's packages, {error.name} is missing: {install_hint('otel')}"
@@ -60,20 +65,8 @@ def check_traces(configuration: Configuration) -> None:
 async def exporting(configuration: Configuration) -> AsyncIterator[TracerProvider]:
     """Return the provider whose spans go to tracesEndpoint. Raises StartError."""
     check_traces(configuration)
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
     broker = configuration.broker
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    resource = Resource.create(
-        {"service.name": "triomq-broker", "service.instance.id": f"{broker.broker_name}/{broker.broker_id}"}
-    )
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter: Any = Watched(OTLPSpanExporter(endpoint=broker.traces_endpoint), broker.traces_endpoint)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider = _provider_of()(broker, partial(Watched, endpoint=broker.traces_endpoint))
     try:
         yield provider
     finally:

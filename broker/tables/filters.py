@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from triomq.broker import optional
 from triomq.broker.errors import EvaluationError, FilterError, TableFull
 from triomq.broker.filters.bloom import BloomFilter, set_bits
 from triomq.broker.tables import entry_costs
@@ -63,15 +64,11 @@ class ConsumerFilter:
         self, topic: str, group: str, expression: str, client_version: int, born_time: int, bits: BloomFilterData | None
     ) -> None:
         """Compile the expression. Raises FilterError if it is invalid."""
-        # Imported here: the parser and its tree take 0.3 MiB, which a broker that filters nothing does not need.
-        from triomq.broker.filters.conditions import encode_conditions
-        from triomq.broker.filters.sql92 import compile_expression
-
         self.topic = topic
         self.group = group
         self.expression = expression
-        self.compiled: BooleanExpression = compile_expression(expression)
-        self.conditions = encode_conditions(self.compiled)
+        self.compiled: BooleanExpression = optional.sql92.compile_expression(expression)
+        self.conditions = optional.conditions.encode_conditions(self.compiled)
         self.client_version = client_version
         self.born_time = born_time
         self.dead_time = 0

@@ -1000,10 +1000,10 @@ def test_without_acl() -> None:
         assert "aclEnable" in (refused.value.remark or "")
 
 
-def test_yaml_is_loaded_only_when_a_file_is_read() -> None:
+def test_yaml_is_not_loaded_without_access_control() -> None:
     import subprocess
     import sys
 
-    code = "import sys, broker.acl.access_control, broker.processors.acl; print('yaml' in sys.modules)"
+    code = "import sys, broker.processors.acl, broker.assembly.processors; print('yaml' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
