@@ -12,7 +12,7 @@ import os
 from functools import partial
 
 from triomq.broker.local_address import host_name, local_address
-from triomq.protocol.settings import SettingsRecord, setting, settings_record
+from triomq.protocol.settings import SettingsRecord, setting
 
 _CPU_COUNT = os.cpu_count() or 1
 _changeable = partial(setting, changeable=True)
@@ -32,8 +32,7 @@ def _namesrv_addr() -> str | None:
     return _environment("NAMESRV_ADDR")
 
 
-@settings_record
-class BrokerSettings(SettingsRecord):
+class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
     """BrokerConfig of RocketMQ 4.9.7. Times are milliseconds unless the name says otherwise."""
 
     rocketmq_home: str | None = setting(

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from triomq.broker import optional
 from triomq.broker.config import BrokerSettings
 from triomq.broker.settings.ha_tls import HaTlsSettings
@@ -97,17 +99,17 @@ class Configuration:
             if is_slave and self.broker.broker_id <= 0:
                 raise SettingError("configuration", "brokerId", "a SLAVE needs a brokerId above 0")
             if not is_slave and self.broker.broker_id != 0:
-                self.broker = dataclasses.replace(self.broker, broker_id=0)
+                self.broker = replace(self.broker, broker_id=0)
             self._join_group()
         tls = TlsSettings.from_values(self.properties)
         self.ha_tls.check(tls)
         self.member_tls.check(tls)
         if self.client.use_tls is None:
-            self.client = dataclasses.replace(self.client, use_tls=tls.use_for_clients())
+            self.client = replace(self.client, use_tls=tls.use_for_clients())
         default_allowances(self.broker)
         if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
-            self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)
+            self.store = replace(self.store, ha_listen_port=ha_port)
         if self.store.duplication_enable:
             # In RocketMQ 4.9 only a store plug-in sets the confirm offset, which begins at -1. Without one, such a
             # broker accepts messages but delivers none.
@@ -130,13 +132,13 @@ class Configuration:
             return
         self.group = optional.group_settings.GroupSettings.of(self.store)
         # The write buffer would hold back what the quorum waits for; the next file is made by the ledger.
-        self.store = dataclasses.replace(
+        self.store = replace(
             self.store,
             broker_role=BrokerRole.SLAVE,
             transient_store_pool_enable=False,
             warm_mapped_file_enable=False,
         )
-        self.broker = dataclasses.replace(self.broker, broker_id=self.group.number + 1)
+        self.broker = replace(self.broker, broker_id=self.group.number + 1)
 
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
         """Return all records in the order of RocketMQ's listings."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from triomq.daemon.environment import Environment
 from triomq.daemon.errors import StartError
@@ -30,7 +31,7 @@ from triomq.protocol.settings import SettingError, bind, declarations
 
 log = structlog.get_logger("triomq.daemon.configuration")
 
-_Record = TypeVar("_Record")
+_Record = TypeVar("_Record", bound=Struct)
 
 _PROPERTY_KEYS: dict[str, tuple[str, ...]] = {
     "rocketmq.namesrv.addr": ("namesrvAddr",),

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from triomq.daemon.configuration import ConfigurationLayers
-from triomq.protocol.settings import SettingsRecord, retired_setting, setting, settings_record
+from triomq.protocol.settings import SettingsRecord, retired_setting, setting
 from triomq.remoting.config import ServerSettings
 
 DEFAULT_PORT = 9876
 
 
-@settings_record
-class NamesrvSettings(SettingsRecord):
+class NamesrvSettings(SettingsRecord, frozen=True, kw_only=True):
     """The NameServer's own settings. An empty path keeps the content of that file in memory only."""
 
     rocketmq_home: str = setting("rocketmqHome", "", meaning="installation directory")

@@ -1,7 +1,6 @@
-"""Declarative configuration records: frozen dataclasses whose fields declare RocketMQ key, bounds and meaning.
+"""Declarative configuration records: frozen Structs whose fields declare RocketMQ key, bounds and meaning.
 
-    @settings_record
-    class StoreSettings(SettingsRecord):
+    class StoreSettings(SettingsRecord, frozen=True, kw_only=True):
         flush_interval_ms: int = setting("flushIntervalCommitLog", 500, meaning="ms between flushes", minimum=1)
 
     settings, used = bind(StoreSettings, {"flushIntervalCommitLog": "200"}, source="broker.conf")
@@ -12,7 +11,6 @@ Values arrive as text (properties files, command lines, update requests). The an
 they are parsed: bool, int, float, str, an Enum (by name), or one of these `| None` (empty text is None).
 """
 
-import dataclasses
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -20,6 +18,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 LARGEST = 2**63 - 1
@@ -27,54 +26,23 @@ LARGEST = 2**63 - 1
 MAX_TEXT_CHARACTERS = 65_536
 """The longest value of a setting."""
 
-_METADATA = "triomq.setting"
 _UNITS = {"ms": "ms", "seconds": "s", "hours": "hours", "bytes": "bytes", "percent": "%", "ratio": "0 to 1"}
-_Record = TypeVar("_Record")
+_Record = TypeVar("_Record", bound=Struct)
 
 
-class SettingsRecord:
-    """The methods of every record. A dataclass has them generated as source, which each start of a daemon compiles in
-    2 ms for a record of ninety settings."""
-
-    __slots__ = ()
-
-    def __init__(self, **values: Any) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            if field.name in values:
-                value = values.pop(field.name)
-            elif field.default_factory is not dataclasses.MISSING:
-                value = field.default_factory()
-            else:
-                value = field.default
-            object.__setattr__(self, field.name, value)
-        if values:
-            raise TypeError(f"{type(self).__name__} has no settings {', '.join(values)}")
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and _values(other) == _values(self)
-
-    def __hash__(self) -> int:
-        return hash(_values(self))
-
-    def __repr__(self) -> str:
-        pairs = zip(dataclasses.fields(self), _values(self), strict=True)  # type: ignore[arg-type]
-        return f"{type(self).__name__}({', '.join(f'{field.name}={value!r}' for field, value in pairs)})"
+class SettingsRecord(Struct, frozen=True, kw_only=True):
+    """What records of settings are. They are values: equal if all settings are."""
 
 
-def _values(record: Any) -> tuple[Any, ...]:
-    return tuple([getattr(record, field.name) for field in dataclasses.fields(record)])
+class _Default(Struct, frozen=True):
+    """Makes the default of a field, and carries what is declared about it: msgspec keeps nothing else of a field."""
 
+    value: Any
+    is_computed: bool
+    facts: dict[str, Any]
 
-@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
-def settings_record(cls: type[_Record]) -> type[_Record]:
-    """Make a class of settings, a SettingsRecord, a frozen dataclass with slots."""
-    return dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+    def __call__(self) -> Any:
+        return self.value() if self.is_computed else self.value
 
 
 class SettingError(ValueError):
@@ -132,29 +100,26 @@ def setting(
     ignored: bool = False,
     retired: bool = False,
 ) -> Any:
-    """Return a dataclass field for RocketMQ's `key`.
+    """Return a field for RocketMQ's `key`.
 
     A callable default is called for each record that is created without a value. The option -m lists `important`
     keys. `minimum` and `maximum` are inclusive. An update request may change a `changeable` setting while the daemon
     runs. `own` keys are TrioMQ's; `ignored` ones are RocketMQ's, accepted without effect. See `retired_setting`.
     """
-    metadata = {
-        _METADATA: {
-            "key": key,
-            "shown_as": shown_as or key,
-            "meaning": meaning,
-            "important": important,
-            "minimum": minimum,
-            "maximum": maximum,
-            "changeable": changeable,
-            "own": own,
-            "ignored": ignored,
-            "retired": retired,
-        }
+    facts = {
+        "key": key,
+        "shown_as": shown_as or key,
+        "meaning": meaning,
+        "important": important,
+        "minimum": minimum,
+        "maximum": maximum,
+        "changeable": changeable,
+        "own": own,
+        "ignored": ignored,
+        "retired": retired,
     }
-    if callable(default) and not isinstance(default, Enum):
-        return dataclasses.field(default_factory=default, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+    is_computed = callable(default) and not isinstance(default, Enum)
+    return msgspec.field(default_factory=_Default(default, is_computed, facts))
 
 
 def retired_setting(key: str, *, instead: str) -> Any:
@@ -173,21 +138,20 @@ def declarations(cls: Any) -> tuple[Declaration, ...]:
 
 @lru_cache(maxsize=64)
 def _declarations(cls: type) -> tuple[Declaration, ...]:
-    hints = typing.get_type_hints(cls)
     found: list[Declaration] = []
-    for field in dataclasses.fields(cls):
-        if _METADATA not in field.metadata:
+    for field in msgspec.structs.fields(cls):
+        default = field.default_factory
+        if not isinstance(default, _Default):
             continue
-        hint, nullable = _without_none(hints[field.name])
-        is_computed = field.default is dataclasses.MISSING
+        hint, nullable = _without_none(field.type)
         found.append(
             Declaration(
                 name=field.name,
                 type=hint,
                 nullable=nullable,
-                default=None if is_computed else field.default,
-                is_computed=is_computed,
-                **field.metadata[_METADATA],
+                default=None if default.is_computed else default.value,
+                is_computed=default.is_computed,
+                **default.facts,
             )
         )
     return tuple(found)
@@ -238,7 +202,7 @@ def changed(record: _Record, values: Mapping[str, str], *, source: str = "update
         if not declaration.changeable:
             raise SettingError(source, declaration.key, "cannot be changed while running; edit the file and restart")
         differing[declaration.name] = value
-    return dataclasses.replace(record, **differing) if differing else record  # type: ignore[type-var]
+    return msgspec.structs.replace(record, **differing) if differing else record
 
 
 def _given(cls: type, values: Mapping[str, str]) -> Iterator[tuple[Declaration, str]]:

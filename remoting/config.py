@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 
-from triomq.protocol.settings import SettingsRecord, setting, settings_record
+from triomq.protocol.settings import SettingsRecord, setting
 
 
 def _cpus() -> int:
     return os.cpu_count() or 1
 
 
-@settings_record
-class ServerSettings(SettingsRecord):
+class ServerSettings(SettingsRecord, frozen=True, kw_only=True):
     """Settings of a server (RocketMQ: NettyServerConfig)."""
 
     listen_port: int = setting(
@@ -172,8 +171,7 @@ class ServerSettings(SettingsRecord):
     )
 
 
-@settings_record
-class ClientSettings(SettingsRecord):
+class ClientSettings(SettingsRecord, frozen=True, kw_only=True):
     """Settings of a client (RocketMQ: NettyClientConfig)."""
 
     client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect", changeable=True, ignored=True)

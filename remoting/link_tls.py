@@ -42,10 +42,8 @@ class PeerAuth(Enum):
     require = ssl.CERT_REQUIRED
 
 
-class LinkTlsSettings(SettingsRecord):
+class LinkTlsSettings(SettingsRecord, frozen=True, kw_only=True):
     """What the records of such keys have in common."""
-
-    __slots__ = ()
 
     mode: LinkTlsMode
     enable: bool | None

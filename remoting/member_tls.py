@@ -3,13 +3,12 @@ this package."""
 
 from __future__ import annotations
 
-from triomq.protocol.settings import setting, settings_record
+from triomq.protocol.settings import setting
 from triomq.remoting.link_tls import LinkTls, LinkTlsMode, LinkTlsSettings, PeerAuth
 from triomq.remoting.tls import TlsSettings
 
 
-@settings_record
-class MemberTlsSettings(LinkTlsSettings):
+class MemberTlsSettings(LinkTlsSettings, frozen=True, kw_only=True):
     """The tls.dleger.* keys. All are TrioMQ's own."""
 
     mode: LinkTlsMode = setting(

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from triomq.protocol.secret_text import SecretError
-from triomq.protocol.settings import SettingsRecord, bind, setting, settings_record
+from triomq.protocol.settings import SettingsRecord, bind, setting
 from triomq.remoting.log import get_logger
 from triomq.remoting.secret_file import read_secret
 
@@ -36,8 +36,7 @@ class TlsError(Exception):
     """A context cannot be created; the message names the file or program and the reason."""
 
 
-@settings_record
-class TlsSettings(SettingsRecord):
+class TlsSettings(SettingsRecord, frozen=True, kw_only=True):
     """The tls.* keys. Paths name PEM files; an empty text becomes None."""
 
     mode_text: str = setting("tls.server.mode", PERMISSIVE, meaning="disabled, permissive or enforcing")

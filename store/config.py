@@ -5,14 +5,13 @@ In RocketMQ, the first two of the latter are system properties.
 
 from __future__ import annotations
 
-from triomq.protocol.settings import setting, settings_record
+from triomq.protocol.settings import setting
 from triomq.store.rocketmq_config import BrokerRole as BrokerRole
 from triomq.store.rocketmq_config import FlushDiskType as FlushDiskType
 from triomq.store.rocketmq_config import RocketMQStoreSettings
 
 
-@settings_record
-class StoreSettings(RocketMQStoreSettings):
+class StoreSettings(RocketMQStoreSettings, frozen=True, kw_only=True):
     """Every setting of a store."""
 
     disk_space_warning_level_ratio: float = setting(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from pathlib import Path
 
-from triomq.protocol.settings import SettingsRecord, setting, settings_record
+from triomq.protocol.settings import SettingsRecord, setting
 
 _NO_EFFECT = "accepted for compatibility, has no effect"
 
@@ -29,8 +29,7 @@ def _default_root() -> str:
     return str(Path.home() / "store")
 
 
-@settings_record
-class RocketMQStoreSettings(SettingsRecord):
+class RocketMQStoreSettings(SettingsRecord, frozen=True, kw_only=True):
     """MessageStoreConfig of RocketMQ 4.9.7."""
 
     store_path_root_dir: str = setting("storePathRootDir", _default_root, meaning="store root", important=True)

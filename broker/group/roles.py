@@ -13,7 +13,6 @@ it is left half done, because the store gives out queue offsets only between `ac
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Final
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import NotReplicated
@@ -349,5 +349,5 @@ def use_role(configuration: Configuration, group: GroupSettings, *, is_master: b
     + 1. Every part reads its role there."""
     role = BrokerRole.SYNC_MASTER if is_master else BrokerRole.SLAVE
     broker_id = 0 if is_master else group.number + 1
-    configuration.store = dataclasses.replace(configuration.store, broker_role=role)
-    configuration.broker = dataclasses.replace(configuration.broker, broker_id=broker_id)
+    configuration.store = replace(configuration.store, broker_role=role)
+    configuration.broker = replace(configuration.broker, broker_id=broker_id)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from triomq.protocol.settings import setting, settings_record
+from triomq.protocol.settings import setting
 from triomq.remoting.link_tls import LinkTlsMode, LinkTlsSettings, PeerAuth
 
 
-@settings_record
-class HaTlsSettings(LinkTlsSettings):
+class HaTlsSettings(LinkTlsSettings, frozen=True, kw_only=True):
     """The tls.ha.* keys. All are TrioMQ's own."""
 
     mode: LinkTlsMode = setting(

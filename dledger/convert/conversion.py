@@ -13,12 +13,13 @@ Memory does not grow with the log: a MiB of records waits to be written, the pla
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from triomq.dledger.convert.half_places import HalfPlaces
 from triomq.dledger.convert.moving import HALF_TOPIC, renamed, set_offset
@@ -66,7 +67,7 @@ async def to_ledger(
     """Convert the log of a plain broker to the ledger of member `self_id`. Raises StoreError, OSError."""
     target = _settings_of(source, target_root)
     directory = member_directory(target_root, self_id)
-    at = dataclasses.replace(target, store_path_commit_log=f"{directory}/data")
+    at = replace(target, store_path_commit_log=f"{directory}/data")
     with_ledger = _LedgerTarget(directory)
     conversion = Conversion(source, at, with_ledger.make_log, listener, files or Files())
     return await conversion.run(partial(PlainSource, source), with_ledger.finish)
@@ -85,7 +86,7 @@ async def to_plain(
 
 def _settings_of(source: StoreSettings, root: str) -> StoreSettings:
     """Return the settings of the target: the sizes of the source, and no path but the root."""
-    return dataclasses.replace(
+    return replace(
         source,
         store_path_root_dir=root,
         store_path_commit_log=None,

@@ -3,7 +3,7 @@ may be lists, and readOnlyCommitLogStorePaths, which speaks of both."""
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec.structs import replace
 
 from triomq.dledger.ledger import entry_format
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC
@@ -38,7 +38,7 @@ def _data_paths(store: StoreSettings, directory: str) -> list[str]:
 
 
 def _with_paths(store: StoreSettings, paths: list[str], read_only: list[str]) -> StoreSettings:
-    return dataclasses.replace(
+    return replace(
         store,
         store_path_commit_log=",".join(paths),
         read_only_commit_log_store_paths=",".join(read_only) or None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import trio
 import trio.testing
 from broker_fakes import MemoryFile
+from msgspec.structs import replace
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration

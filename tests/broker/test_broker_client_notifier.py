@@ -1,4 +1,3 @@
-import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -8,6 +7,7 @@ import trio.testing
 from broker_fakes import FakeConnection
 from fake_clock import FakeClock
 from golden_data import golden_frames
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from triomq.broker.client_notifier import ClientNotifier
@@ -104,7 +104,7 @@ async def test_a_closed_connection_costs_nothing_and_a_full_one_does_not_stop_ot
 
 
 def test_nothing_is_told_when_it_is_switched_off(configuration: Configuration) -> None:
-    configuration.broker = dataclasses.replace(configuration.broker, notify_consumer_ids_changed_enable=False)
+    configuration.broker = replace(configuration.broker, notify_consumer_ids_changed_enable=False)
     two = members(2)
     ClientNotifier(configuration).consumer_ids_changed("G", two)
     assert [notices(channel) for channel in two] == [0, 0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import socket
@@ -13,6 +12,7 @@ import trio
 import trio.testing
 from broker_shown import operated
 from broker_whole import send_fields, whole_broker
+from msgspec.structs import replace
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.limits import BREATH_SECONDS, REJECT, Limits
@@ -72,10 +72,10 @@ async def test_unlimited_when_switched_off_and_limits_follow_the_configuration(
     around.wait(1)
     assert around.ask() is not None
     broker = around.configuration.broker
-    around.configuration.broker = dataclasses.replace(broker, wait_time_in_send_queue_ms=2000)
+    around.configuration.broker = replace(broker, wait_time_in_send_queue_ms=2000)
     around.limits.settings_changed()
     assert around.ask() is None
-    around.configuration.broker = dataclasses.replace(broker, broker_fast_failure_enable=False)
+    around.configuration.broker = replace(broker, broker_fast_failure_enable=False)
     around.limits.settings_changed()
     around.wait(100)
     assert [around.ask(name) for name in ("send", "pull", "heartbeat", "transaction")] == [None] * 4

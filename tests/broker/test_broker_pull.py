@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from broker_fakes import FakeConnection
 from broker_metadata import metadata
@@ -100,7 +100,7 @@ async def test_a_slave_takes_no_offsets_from_pulls(tmp_path: Path) -> None:
     """A slave's table is a copy of its master's: an offset of its own would be overwritten, or hide a newer one."""
     async with open_pulls(tmp_path) as pulls:
         configuration = pulls.lab.configuration
-        configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)
+        configuration.store = msgspec.structs.replace(configuration.store, broker_role=BrokerRole.SLAVE)
         assert pulls.code(queue_offset=2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1) == 0
         assert pulls.committed() == -1
 
@@ -199,7 +199,7 @@ async def test_a_slave_corrects_an_offset_behind_its_end_only_when_it_may(
     """A slave's end may be behind its master's."""
     async with open_pulls(tmp_path, offset_check_in_slave=is_checked) as pulls:
         configuration = pulls.lab.configuration
-        configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)
+        configuration.store = msgspec.structs.replace(configuration.store, broker_role=BrokerRole.SLAVE)
         assert pulls.code(queue_offset=50) == code
         assert len(pulls.moved) == int(is_checked)
 
@@ -213,7 +213,7 @@ async def test_a_group_is_sent_to_its_slave_for_old_messages_where_slaves_may_be
     """With 0 percent of the memory every message is an old one."""
     async with open_pulls(tmp_path, access_message_in_memory_max_ratio_percent=memory_percent) as pulls:
         configuration = pulls.lab.configuration
-        configuration.broker = dataclasses.replace(configuration.broker, slave_read_enable=reads_slaves)
+        configuration.broker = msgspec.structs.replace(configuration.broker, slave_read_enable=reads_slaves)
         pulls.groups.update(SubscriptionGroupConfig(group_name="G", broker_id=5, which_broker_when_consume_slowly=7))
         response = pulls.pull()
         assert response is not None

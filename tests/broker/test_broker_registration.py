@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +12,7 @@ import trio
 import trio.testing
 from fake_clock import FakeClock
 from golden_data import golden_frames
+from msgspec.structs import replace
 from registrations_read import compressed_registration
 from trio.testing import MockClock
 
@@ -447,7 +447,7 @@ async def test_the_list_may_change_while_the_broker_runs(surround: Surround) -> 
     await around.registration.start()
     await around.registration.update_nameservers()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
-    around.configuration.broker = dataclasses.replace(around.configuration.broker, namesrv_addr=f"{B};{A}")
+    around.configuration.broker = replace(around.configuration.broker, namesrv_addr=f"{B};{A}")
     await around.registration.update_nameservers()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER), (B, RequestCode.REGISTER_BROKER)]
     await around.registration.update_nameservers()
@@ -695,7 +695,7 @@ async def test_the_whole_table_is_encoded_again_only_when_it_or_the_settings_cha
     around.topics.bump_version()
     second = requests.whole()
     assert second.body is not first.body
-    around.configuration.broker = dataclasses.replace(around.configuration.broker)
+    around.configuration.broker = replace(around.configuration.broker)
     assert requests.whole().body is not second.body
 
 

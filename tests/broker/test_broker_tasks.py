@@ -1,4 +1,3 @@
-import dataclasses
 import time
 from collections.abc import Iterator
 
@@ -6,6 +5,7 @@ import pytest
 import structlog
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.tasks import (
@@ -125,7 +125,7 @@ async def test_periods_follow_the_configuration(
 
     def check() -> None:
         diary()
-        configuration.broker = dataclasses.replace(configuration.broker, register_name_server_period_ms=20_000)
+        configuration.broker = replace(configuration.broker, register_name_server_period_ms=20_000)
 
     schedule.add("registerBrokerAll", check)
     await run_for(schedule, 51)
@@ -218,7 +218,7 @@ def test_registration_keeps_within_its_limits(configuration: Configuration) -> N
     period = TIMETABLE["registerBrokerAll"].period
     assert callable(period)
     for configured_ms, seconds in ((1, 10), (30_000, 30), (600_000, 60)):
-        configuration.broker = dataclasses.replace(configuration.broker, register_name_server_period_ms=configured_ms)
+        configuration.broker = replace(configuration.broker, register_name_server_period_ms=configured_ms)
         assert period(configuration) == seconds
 
 

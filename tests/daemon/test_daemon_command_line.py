@@ -1,5 +1,4 @@
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,7 @@ from structlog.testing import capture_logs
 
 import triomq
 from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing, warn_of_ignored_words
-from triomq.protocol.settings import setting
+from triomq.protocol.settings import SettingsRecord, setting
 
 
 @pytest.mark.parametrize(
@@ -57,13 +56,12 @@ def test_the_version_names_the_project_the_protocol_and_python(capsys: pytest.Ca
 
 
 def test_listing() -> None:
-    @dataclass(frozen=True)
-    class Example:
+    class Example(SettingsRecord, frozen=True, kw_only=True):
         name: str = setting("brokerName", "a", meaning="name", important=True)
         address: str | None = setting("haMasterAddress", None, meaning="address")
 
     both = "brokerName=a\nhaMasterAddress=\nbrokerName=b\nhaMasterAddress=\n"
-    assert settings_listing([Example(), Example("b")]) == both
+    assert settings_listing([Example(), Example(name="b")]) == both
     assert settings_listing([Example()], important_only=True) == "brokerName=a\n"
 
 

@@ -1,4 +1,3 @@
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,24 +11,21 @@ from triomq.daemon.configuration import (
 )
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import ExitCode, StartError
-from triomq.protocol.settings import SettingError, retired_setting, setting
+from triomq.protocol.settings import SettingError, SettingsRecord, retired_setting, setting
 
 
-@dataclass(frozen=True)
-class ExampleBroker:
+class ExampleBroker(SettingsRecord, frozen=True, kw_only=True):
     rocketmq_home: str = setting("rocketmqHome", "", meaning="installation")
     namesrv_addr: str | None = setting("namesrvAddr", None, meaning="NameServers")
     broker_id: int = setting("brokerId", 0, meaning="0 master")
 
 
-@dataclass(frozen=True)
-class ExampleServer:
+class ExampleServer(SettingsRecord, frozen=True, kw_only=True):
     port: int = setting("listenPort", 8888, meaning="port")
     send_buffer_bytes: int = setting("serverSocketSndBufSize", 0, meaning="buffer")
 
 
-@dataclass(frozen=True)
-class ExampleTls:
+class ExampleTls(SettingsRecord, frozen=True, kw_only=True):
     mode: str = setting("tls.server.mode", "permissive", meaning="mode")
     key_path: str | None = setting("tls.server.keyPath", None, meaning="key")
 
@@ -70,10 +66,12 @@ def test_later_layers_win(tmp_path: Path) -> None:
         "JAVA_OPT": "-Dcom.rocketmq.remoting.socket.sndbuf.size=4096",
     }
     environment = read_environment(variables)
-    assert load_configuration(environment).bind(ExampleBroker) == ExampleBroker("/opt/rmq", "variable:9876", 0)
+    assert load_configuration(environment).bind(ExampleBroker) == ExampleBroker(
+        rocketmq_home="/opt/rmq", namesrv_addr="variable:9876", broker_id=0
+    )
     loaded = load_configuration(environment, file=file)
-    assert loaded.bind(ExampleBroker) == ExampleBroker("/opt/rmq", "file:9876", 1)
-    assert loaded.bind(ExampleServer) == ExampleServer(10911, 4096)
+    assert loaded.bind(ExampleBroker) == ExampleBroker(rocketmq_home="/opt/rmq", namesrv_addr="file:9876", broker_id=1)
+    assert loaded.bind(ExampleServer) == ExampleServer(port=10911, send_buffer_bytes=4096)
     loaded = load_configuration(environment, file=file, overrides={"namesrvAddr": "option:9876"})
     assert loaded.bind(ExampleBroker).namesrv_addr == "option:9876"
     assert loaded.source("namesrvAddr") == "command line"
@@ -92,8 +90,7 @@ def test_a_bad_value_names_file_key_and_reason(tmp_path: Path) -> None:
         loaded.bind(ExampleBroker)
 
 
-@dataclass(frozen=True)
-class ExampleStore:
+class ExampleStore(SettingsRecord, frozen=True, kw_only=True):
     warning_ratio: float = setting("diskSpaceWarningLevelRatio", 0.9, meaning="ratio", minimum=0.01, maximum=1)
     forcible_ratio: float = setting("diskSpaceCleanForciblyRatio", 0.85, meaning="ratio")
     max_frame_bytes: int = setting("frameMaxLength", 16, meaning="frame")
@@ -168,8 +165,7 @@ def test_unknown_keys_of_the_file_with_the_likely_meaning(tmp_path: Path) -> Non
     assert loaded.get("rocketmq.namesrv.domain") == "ns.example"
 
 
-@dataclass(frozen=True)
-class ExampleRetired:
+class ExampleRetired(SettingsRecord, frozen=True, kw_only=True):
     ceiling: str = retired_setting("ceiling", instead="the memory of all tables bounds it")
     other: str = retired_setting("other", instead="nothing")
 
@@ -211,7 +207,7 @@ def test_the_tls_file_wins_over_properties_except_the_mode(tmp_path: Path) -> No
     environment = read_environment(
         {"JAVA_OPT": f"-Dtls.config.file={file} -Dtls.server.keyPath=/p.key -Dtls.server.mode=disabled"}
     )
-    assert load_configuration(environment).bind(ExampleTls) == ExampleTls("disabled", "/file.key")
+    assert load_configuration(environment).bind(ExampleTls) == ExampleTls(mode="disabled", key_path="/file.key")
     missing = read_environment({"JAVA_OPT": f"-Dtls.config.file={tmp_path}/none"})
     with pytest.raises(StartError, match="there is no file"):
         load_configuration(missing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from structlog.testing import capture_logs
 from triomq.daemon.configuration import load_configuration
 from triomq.daemon.environment import read_environment
 from triomq.daemon.settings_file import SettingsFile
-from triomq.protocol.settings import changed, retired_setting, setting, to_text
+from triomq.protocol.settings import SettingsRecord, changed, retired_setting, setting, to_text
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(SettingsRecord, frozen=True, kw_only=True):
     name: str = setting("name", "a", meaning="name")
     limit: int = setting("limit", 10, meaning="limit", minimum=1, changeable=True)
     address: str = setting("address", "", meaning="address", changeable=True)
@@ -67,7 +65,7 @@ async def test_what_the_command_line_set_stays(tmp_path: Path) -> None:
 async def test_what_needs_a_restart_is_reported_once(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, "name=b\nlimit=5\n")
     logs = await daemon.reload("name=c\n")
-    assert daemon.record == Example("b", 5, "x:1")
+    assert daemon.record == Example(name="b", limit=5, address="x:1")
     assert (logs[0]["log_level"], logs[0]["keys"]) == ("warning", "limit,name")
     assert [line["log_level"] for line in await daemon.reload("name=c\n")] == ["info"]
 

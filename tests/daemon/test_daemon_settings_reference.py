@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from triomq.daemon.environment import read_environment
 from triomq.daemon.settings_reference import explained, facts
 from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol import java_properties
-from triomq.protocol.settings import declarations, retired_setting, setting, to_text
+from triomq.protocol.settings import SettingsRecord, declarations, retired_setting, setting, to_text
 
 
 class Flush(enum.Enum):
@@ -22,8 +21,7 @@ class Flush(enum.Enum):
     SYNC_FLUSH = 1
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(SettingsRecord, frozen=True, kw_only=True):
     name: str = setting("brokerName", lambda: "this-host", meaning="name", important=True)
     address: str | None = setting("haMasterAddress", None, meaning="address of the master")
     interval_ms: int = setting("interval", 500, meaning="between flushes", minimum=1, changeable=True)

@@ -10,6 +10,7 @@ import pytest
 import structlog
 import trio
 import trio.testing
+from msgspec.structs import replace
 from replication_fakes import configuration, fill
 from store_support import open_store
 from trio.testing import MockClock
@@ -57,7 +58,7 @@ class Bench:
     ) -> None:
         base = configuration(store)
         values = {"broker_name": "broker-a", "broker_ip1": MASTER, "namesrv_addr": "ns1:9876;ns2:9876", **broker}
-        self.configuration: Configuration = dataclasses.replace(base, broker=dataclasses.replace(base.broker, **values))
+        self.configuration: Configuration = dataclasses.replace(base, broker=replace(base.broker, **values))
         self.nursery = nursery
         self.store = store
         self.access = SlaveAccess(self.configuration, nameservers)

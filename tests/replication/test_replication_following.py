@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 from file_faults import FULL, FaultyFiles
+from msgspec.structs import replace
 from replication_fakes import Line, Pair, assert_prefix, assert_same_queues, fill, log_bytes, open_pair, open_slave
 from store_support import abandon, message, open_store
 from structlog.testing import capture_logs

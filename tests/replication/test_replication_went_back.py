@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 import trio
+from msgspec.structs import replace
 from replication_fakes import Pair, assert_same_queues, fill, log_bytes, open_slave
 from store_support import open_store
 from trio.testing import MockClock
