@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import triomq.daemon.light_structlog  # noqa: F401 - before structlog
-
-# isort: split
-
 import os
 import sys
 from collections.abc import Sequence

@@ -6,38 +6,12 @@ import pytest
 from fresh_python import printed
 
 
-@pytest.mark.parametrize("daemon", ["broker", "namesrv"])
-def test_a_daemon_imports_structlog_without_asyncio(daemon: str) -> None:
-    program = (
-        f"import sys, triomq.{daemon}.__main__; print(*[n for n in sys.modules if n.startswith(('async', '_async'))])"
-    )
-    assert printed(program) == []
-
-
 def test_a_broker_that_checks_no_access_imports_no_access_control() -> None:
     program = (
         "import sys, triomq.broker.__main__, triomq.broker.assembly.processors; "
         "print(*sorted(n for n in sys.modules if n.startswith('triomq.broker.acl.')))"
     )
     assert printed(program) == ["triomq.broker.acl.errors", "triomq.broker.acl.names"]
-
-
-@pytest.mark.parametrize(
-    "other", ["from asyncio.events import AbstractEventLoop as Loop", "from asyncio import AbstractEventLoop as Loop"]
-)
-def test_whoever_imports_asyncio_beside_a_daemon_gets_it_and_so_does_structlog(other: str) -> None:
-    program = f"""
-import triomq.broker.__main__
-{other}
-import asyncio, structlog
-async def main():
-    await structlog.get_logger().ainfo("logged")
-    print(isinstance(asyncio.get_running_loop(), Loop))
-asyncio.run(main())
-"""
-    words = printed(program)
-    assert words[-1] == "True"
-    assert any("logged" in word for word in words)
 
 
 @pytest.mark.parametrize(("daemon", "others"), [("broker", ["Configuration", "Extensions"]), ("namesrv", [])])
