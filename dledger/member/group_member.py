@@ -21,7 +21,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -249,8 +249,7 @@ class GroupMember:
         """Serve on a port until cancelled; `task_status` gets its number. The end of a stop writes the checkpoint.
         After `Owner.failed` it does nothing until it is cancelled. Raises OSError if the port is taken."""
         guard = self._guard = PortGuard(self._rules.members, port.addresses, port.tls)
-        settings = replace(
-            ServerSettings(),
+        settings = ServerSettings(
             bind_address=port.bind_address,
             max_frame_bytes=MAX_FRAME_BYTES,
             max_request_bytes=MAX_REQUEST_BYTES,
