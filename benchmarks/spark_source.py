@@ -30,7 +30,7 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 
 def make_store(root: Path, messages: int) -> None:
     """Make a commit log of `messages` records, in segments, without queues."""
-    from triomq.protocol import record
+    from triomq.protocol import record, stored_properties
     from triomq.protocol.message_to_store import MessageToStore, Place
 
     (root / "commitlog").mkdir(parents=True)
@@ -50,10 +50,16 @@ def make_store(root: Path, messages: int) -> None:
             start = close_segment(root, start, tail)
             tail = bytearray()
         message = MessageToStore(
-            "Bench", number % 4, body, text, born_timestamp=now_ms, born_host=host, store_host=host
+            "Bench",
+            number % 4,
+            body,
+            stored_properties.read(text),
+            born_timestamp=now_ms,
+            born_host=host,
+            store_host=host,
         )
         place = Place(physical_offset=start + len(tail), queue_offset=number // 4, store_timestamp=now_ms)
-        record.encode_into(tail, b"Bench", message, place)
+        record.encode_into(tail, b"Bench", message, place, text)
     close_segment(root, start, tail)
 
 

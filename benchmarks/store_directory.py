@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from triomq.protocol import properties
+from triomq.protocol import stored_properties
 from triomq.protocol.address import HostPort
 from triomq.protocol.java import string_hash
 from triomq.store.config import StoreSettings
@@ -28,7 +28,7 @@ def now_ms() -> int:
 def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToStore:
     """Return a message as a Java client sends it: one id, one key, one tag."""
     uniq_key = f"7F0000013039{number >> 16:012X}{number & 0xFFFF:08X}"
-    text = properties.encode({"UNIQ_KEY": uniq_key, "KEYS": f"k{number}", "CLUSTER": "DefaultCluster", "TAGS": "t"})
+    text = stored_properties.of({"UNIQ_KEY": uniq_key, "KEYS": f"k{number}", "CLUSTER": "DefaultCluster", "TAGS": "t"})
     return MessageToStore(
         topic,
         queue_id,
@@ -37,9 +37,6 @@ def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToSto
         born_timestamp=now_ms(),
         born_host=HOST,
         store_host=HOST,
-        tags_code=TAGS_CODE,
-        uniq_key=uniq_key,
-        keys=f"k{number}",
     )
 
 

@@ -35,7 +35,7 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.message_writer import MessageWriter, tags_code
+from triomq.broker.message_writer import MessageWriter, PendingPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import UNSTORABLE
 from triomq.broker.tables.logged import LogOfTable
@@ -45,14 +45,13 @@ from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.broker.undeliverable import DELAY, Undeliverable
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
+from triomq.protocol import stored_properties
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
 from triomq.protocol.outage import Outage
 from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
-from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from triomq.store.delay import DelayLevels
 from triomq.store.errors import StoreError
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES
@@ -82,8 +81,6 @@ LOWEST_TAGS_CODE = -(2**31)
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _entry_at: Final = ENTRY.unpack_from
-_REDIRECTION: Final = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
-_keys_and_tags: Final = accelerated(property_text.keys_and_tags_reference)
 
 
 class DelayOffsets:
@@ -196,7 +193,7 @@ class DelayedDelivery:
         """If set, says whether an interactive client waits: a batch ends early for it."""
         self.serve_clients: Callable[[], None] | None = None
         """If set, serves the clients that have sent something, between two batches."""
-        self._levels = DelayLevels(configuration.store.message_delay_level)
+        self._levels = store.delay_levels
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return level -> (offset of the next message to deliver, end of the level's queue) of the levels that have
@@ -454,7 +451,9 @@ class DelayedDelivery:
         if queue_id is None:
             queue_id = batch.queues[wanted] = self._topics.reachable_queue(message.topic, message.queue_id)
         message.queue_id = queue_id
-        result = self._writer.put_for_commit(message)
+        put = PendingPut()
+        self._writer.put(message, False, put)
+        result = put.result
         if result.status is not _PUT_OK and result.status in UNSTORABLE:  # a set hashes the name of the status
             dead = self._undeliverable.put(DELAY, message, physical_offset, result.reason)
             return dead.result if dead is not None else None
@@ -534,19 +533,13 @@ class _Batch:
 def real_message(data: bytes) -> MessageToStore:
     """Return the message to deliver for a record of SCHEDULE_TOPIC_XXXX.
 
-    The stored text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does. Raises RecordError for a record that is
-    corrupt, does not name its real topic, or is a half message: half messages must not be delivered this way.
+    Its properties are those of the record, with DELAY, REAL_TOPIC and REAL_QID, as RocketMQ has them. Raises
+    RecordError for a record that is corrupt, does not name its real topic, or is a half message: half messages must not
+    be delivered this way.
     """
     record = read_fields(data, 0, len(data))
-    stored = record.properties
-    plain = _keys_and_tags(stored, _REDIRECTION)
-    if plain is not None:
-        code, uniq_key, keys, (topic, queue_text) = plain
-    else:
-        table = property_text.parse_bytes(stored)
-        code, uniq_key, keys = tags_code(table.get(names.TAGS)), table.get(names.UNIQ_KEY), table.get(names.KEYS)
-        topic, queue_text = table.get(names.REAL_TOPIC), table.get(names.REAL_QUEUE_ID)
-        stored = property_text.encode(table)
+    properties = stored_properties.read(record.properties).encoded_again()
+    topic, queue_text = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID)
     if not topic or queue_text is None or not _is_queue_id(queue_text):
         raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_text!r} do not name a queue")
     if topic == TRANS_HALF_TOPIC:
@@ -555,16 +548,13 @@ def real_message(data: bytes) -> MessageToStore:
         topic,
         int(queue_text),
         data[record.body_at : record.body_at + record.body_length],
-        stored,
+        properties,
         born_timestamp=record.born_timestamp,
         born_host=record.born_host,
         store_host=record.store_host,
         flag=record.flag,
         sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
-        tags_code=code,
-        uniq_key=uniq_key,
-        keys=keys,
         body_crc=record.body_crc,
     )
 

@@ -1,8 +1,7 @@
 """MessageWriter: the only path of a message into the store, for producers, retries, delays, transactions and replies.
 
-It rewrites delayed messages to SCHEDULE_TOPIC_XXXX and half messages to RMQ_SYS_TRANS_HALF_TOPIC, with their real topic
-in the properties (RocketMQ: CommitLog.asyncPutMessage, TransactionalMessageBridge). Then it appends, and completes the
-put when the message is as durable as it requests:
+Delayed messages and half messages are redirected before (redirection.py). It appends, and completes the put when the
+message is as durable as it requests:
 
     committed    its bytes are in the operating system's hands      always
     flushed      they are on disk                                   SYNC_FLUSH, unless WAIT=false
@@ -34,26 +33,18 @@ from triomq.broker.pending_put import NotifyingPut as NotifyingPut
 from triomq.broker.pending_put import PendingPut as PendingPut
 from triomq.broker.pending_put import WatchedPut as WatchedPut
 from triomq.broker.tables.new_names import NewNames
-from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
-from triomq.protocol import sys_flag
-from triomq.protocol.java import cached_string_hash
 from triomq.protocol.record import BatchUnit
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.config import BrokerRole, FlushDiskType
-from triomq.store.delay import DelayLevels
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.watermark import Waiter, Watermark
-from triomq.store.writing.appending import refusal_of
 from triomq.store.writing.delivering import Delivery, RealQueues
 
 log = structlog.get_logger("triomq.broker.message_writer")
 
 _PUT_OK: Final = PutStatus.PUT_OK
-# The two properties of `_redirect`, as they follow others in stored properties.
-_REAL_TOPIC: Final = f"{property_text.PROPERTY_SEPARATOR}{names.REAL_TOPIC}{property_text.NAME_VALUE_SEPARATOR}"
-_REAL_QUEUE_ID: Final = f"{property_text.PROPERTY_SEPARATOR}{names.REAL_QUEUE_ID}{property_text.NAME_VALUE_SEPARATOR}"
 QUORUM_SECONDS: Final = 2.5
 """A put waits that long for a quorum of its group, as in RocketMQ. Its message may be stored nevertheless."""
 
@@ -92,7 +83,6 @@ class MessageWriter:
         self._flushing = PutGroup(-1)
         self._settings = configuration.store
         self._take_settings()
-        self._levels = DelayLevels(configuration.store.message_delay_level)
         self._waiting: deque[PutGroup] = deque()
         self._replicating: deque[PendingPut] = deque()
         self._replica_waiter: Waiter | None = None
@@ -112,34 +102,13 @@ class MessageWriter:
         self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER and not self._has_quorum
         self._waits_for_disk = store.flush_disk_type is FlushDiskType.SYNC_FLUSH and not self._has_quorum
 
-    def put(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
-        """Store `message`, delayed if its DELAY property says so, and finish `pending` when that is complete.
-
-        `properties` is the table of the message's properties; `message.properties` is their stored text, which is
-        encoded again only if the message is delayed.
-        """
-        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
-            return
-        refused = None
-        if names.DELAY in properties and not message.sys_flag & sys_flag.TRANSACTION_PREPARED:
-            refused = self._delay(message, properties)
-        pending.begin(refused if refused is not None else self._store.append(message))
-        self._complete(pending, wait)
-
-    def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
-        """Store a message without a DELAY property, and finish `pending` as `put` does."""
-        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
+    def put(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
+        """Store `message`, which is redirected already if it is delayed or a half message (redirection.py), and finish
+        `pending` when it is as durable as it requests."""
+        if self._new_topics.names and (pending := self._dependent(message, pending)).is_finished:
             return
         pending.begin(self._store.append(message))
         self._complete(pending, wait)
-
-    def put_for_commit(self, message: MessageToStore) -> PutResult:
-        """Store a message without a DELAY property, for a caller that commits next and looks at the result then: it is
-        stored if its status is still PUT_OK and `store.acknowledged` is beyond it."""
-        result = self._store.append(message)
-        if result.status is _PUT_OK and self._stats is not None:
-            self._stats.stored(1, result.size_bytes)
-        return result
 
     def put_due(self, entries: bytes, at: int, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
         """Store the due messages of a block of queue entries of a delay level for a caller that commits next, as far as
@@ -149,33 +118,9 @@ class MessageWriter:
             self._stats.stored(delivery.result.message_count, delivery.result.size_bytes)
         return delivery
 
-    def has_level(self, level: int) -> bool:
-        """Return whether messages of this delay level are delayed, and keep it."""
-        return 0 < level <= self._levels.max_level
-
-    def put_delayed(self, message: MessageToStore, level: int, wait: bool, pending: PendingPut) -> None:
-        """Store a message of this delay level, which exists; its stored properties keep their text."""
-        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
-            return
-        message.deliver_after_ms = self._levels.delay_ms(level)
-        refused = self._redirect(message, None, SCHEDULE_TOPIC, level - 1)
-        pending.begin(refused if refused is not None else self._store.append(message))
-        self._complete(pending, wait)
-
-    def put_half(
-        self, message: MessageToStore, properties: dict[str, str] | None, wait: bool, pending: PendingPut
-    ) -> None:
-        """Store `message` as the first half of a transaction. Without a table its stored properties keep their text."""
-        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
-            return
-        refused = self._redirect(message, properties, TRANS_HALF_TOPIC, 0)
-        message.sys_flag = sys_flag.with_transaction_type(message.sys_flag, sys_flag.TRANSACTION_NOT)
-        pending.begin(refused if refused is not None else self._store.append(message))
-        self._complete(pending, wait)
-
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
         """Store the units of a batch consecutively; `message` holds what they share."""
-        if self._new_topics.names and (pending := self._dependent(message.topic, pending)).is_finished:
+        if self._new_topics.names and (pending := self._dependent(message, pending)).is_finished:
             return
         pending.begin(self._store.append_batch(message, units))
         self._complete(pending, wait)
@@ -202,15 +147,13 @@ class MessageWriter:
         else:
             self._acknowledged.call_beyond(result.last_offset, group.reached)
 
-    async def put_and_wait(self, message: MessageToStore, properties: dict[str, str], wait: bool) -> PutResult:
-        """Call `put` and wait for the result."""
-        pending = AwaitedPut()
-        self.put(message, properties, wait, pending)
-        return await pending.wait()
-
-    def _dependent(self, topic: str, pending: PendingPut) -> PendingPut:
-        """Let a put wait for its topic, too, if that is new. It is finished if nothing may depend on the topic now."""
+    def _dependent(self, message: MessageToStore, pending: PendingPut) -> PendingPut:
+        """Let a put wait for its topic, or its real topic, too, if that is new. It is finished if nothing may depend on
+        the topic now."""
         new_topics = self._new_topics
+        topic = message.topic
+        if topic in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC):
+            topic = message.properties.get(names.REAL_TOPIC) or topic
         if topic not in new_topics.names:
             return pending
         reason = new_topics.refusal(topic)
@@ -321,41 +264,6 @@ class MessageWriter:
                 put.set_replica_status(_PUT_OK)
             replicating.popleft()
 
-    def _delay(self, message: MessageToStore, properties: dict[str, str]) -> PutResult | None:
-        """Turn a message into a delayed one (CommitLog.asyncPutMessage). A level above the last one is lowered to the
-        last one. Return the refusal if the store cannot take it when it is due."""
-        try:
-            level = int(properties[names.DELAY])
-        except ValueError:
-            return None
-        if level <= 0:
-            return None
-        if level > self._levels.max_level:
-            level = self._levels.max_level
-            properties[names.DELAY] = str(level)
-        message.deliver_after_ms = self._levels.delay_ms(level)
-        return self._redirect(message, properties, SCHEDULE_TOPIC, level - 1)
-
-    @staticmethod
-    def _redirect(
-        message: MessageToStore, properties: dict[str, str] | None, topic: str, queue_id: int
-    ) -> PutResult | None:
-        """Let a message wait in another queue for its own, unless the store would refuse it there: return that refusal,
-        which would come too late for the sender. Without a table the stored properties get two more at their end."""
-        refused = refusal_of(message.topic, message.queue_id)
-        if refused is not None:
-            return refused
-        if properties is None:
-            own = f"{_REAL_TOPIC}{message.topic}{_REAL_QUEUE_ID}{message.queue_id}"
-            message.properties += own.encode("utf-8", "replace")
-        else:
-            properties[names.REAL_TOPIC] = message.topic
-            properties[names.REAL_QUEUE_ID] = str(message.queue_id)
-            message.properties = property_text.encode(properties)
-        message.topic = topic
-        message.queue_id = queue_id
-        return None
-
     async def run(self) -> None:
         """Finish puts that wait too long; runs until cancelled."""
         waiting, replicating = self._waiting, self._replicating
@@ -374,8 +282,3 @@ class MessageWriter:
             self._sleeps_until = min(flush_due, replica_due)
             with trio.move_on_at(self._sleeps_until):
                 await self._arrived.wait()
-
-
-def tags_code(tags: str | None) -> int:
-    """Return the tags code of a consume queue entry: Java's hash of the whole text, 0 without tags."""
-    return cached_string_hash(tags) if tags else 0

@@ -20,9 +20,8 @@ import structlog
 from triomq.broker.message_writer import MessageWriter, PendingPut
 from triomq.broker.put_responses import UNSTORABLE
 from triomq.broker.tables.topics import TopicTable
-from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
-from triomq.protocol import sys_flag
+from triomq.protocol import stored_properties, sys_flag
 from triomq.protocol.message_id import offset_message_id
 from triomq.store.results import MessageToStore, PutStatus
 
@@ -52,7 +51,7 @@ class Undeliverable:
 
         Return the put, which the store may refuse because of its state; None if it refuses every dead letter.
         """
-        own = property_text.parse_bytes(message.properties)
+        own = message.properties.table()
         facts = {names.REAL_TOPIC: message.topic, names.REAL_QUEUE_ID: str(message.queue_id)}
         facts.update({name: own[name] for name in _FACTS if name in own})
         facts[names.UNDELIVERABLE_REASON] = reason
@@ -63,7 +62,7 @@ class Undeliverable:
         topic = self._topics.undeliverable_topic().topic_name
         for body, properties in ((message.body, {**facts, **own, **_added(facts)}), (b"", facts)):
             pending = PendingPut()
-            self._writer.put_plain(_dead_letter(topic, message, body, properties), False, pending)
+            self._writer.put(_dead_letter(topic, message, body, properties), False, pending)
             status = pending.result.status
             if status not in UNSTORABLE:
                 if status is PutStatus.PUT_OK:
@@ -98,14 +97,11 @@ def _dead_letter(topic: str, message: MessageToStore, body: bytes, properties: d
         topic,
         0,
         body,
-        property_text.encode(properties),
+        stored_properties.of(properties),
         born_timestamp=message.born_timestamp,
         born_host=message.born_host,
         store_host=message.store_host,
         flag=message.flag,
         sys_flag=flags,
         reconsume_times=message.reconsume_times,
-        tags_code=message.tags_code,
-        uniq_key=properties.get(names.UNIQ_KEY),
-        keys=properties.get(names.KEYS),
     )

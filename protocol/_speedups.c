@@ -439,167 +439,233 @@ static const unsigned char *next_pair(const unsigned char **at, const unsigned c
     return NULL;
 }
 
-PyDoc_STRVAR(text_to_store_doc,
-"text_to_store($module, text, cluster, /)\n--\n\n-> (stored, wait, tags_code, uniq_key, keys) | None\n\n"
-"The properties of a plain message as they are stored: those the producer sent, without WAIT, with CLUSTER.\n"
-"Return None for a message that needs special treatment (delay, transaction, multi dispatch), for repeated names, more\n"
-"than 32 properties and text that is not ASCII.");
+/* What a walk over properties notes: where TAGS, UNIQ_KEY, KEYS and the wanted names have their values. */
+#define MAX_WANTED 16
 
-static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+typedef struct {
+    PyObject *wanted;
+    Py_ssize_t count;
+    Bytes found[3 + MAX_WANTED], names[MAX_PROPERTIES];
+    int pairs, is_repeated;
+} Noted;
+
+static int begin_walk(Noted *noted, PyObject *wanted)
 {
-    if (!count_is(count, 2, "text_to_store"))
+    memset(noted, 0, sizeof *noted);
+    noted->wanted = wanted;
+    noted->count = PyTuple_Check(wanted) ? PyTuple_GET_SIZE(wanted) : -1;
+    for (Py_ssize_t i = 0; i < noted->count; i++)
+        if (!PyUnicode_Check(PyTuple_GET_ITEM(wanted, i)) || !PyUnicode_IS_COMPACT_ASCII(PyTuple_GET_ITEM(wanted, i)))
+            noted->count = -1;
+    if (noted->count >= 0 && noted->count <= MAX_WANTED)
+        return 1;
+    PyErr_SetString(PyExc_TypeError, "wanted must be a tuple of at most 16 str in ASCII");
+    return 0;
+}
+
+/* Of repeated names the last one wins. */
+static void note_pair(Noted *noted, const unsigned char *pair, const unsigned char *separator, const unsigned char *end)
+{
+    Py_ssize_t size = separator - pair;
+    Bytes value = {separator + 1, end - separator - 1};
+    for (int i = 0; i < noted->pairs && !noted->is_repeated; i++)
+        noted->is_repeated = noted->names[i].size == size && memcmp(noted->names[i].at, pair, (size_t)size) == 0;
+    if (noted->pairs == MAX_PROPERTIES)
+        noted->is_repeated = 1;  /* for all that is known */
+    else
+        noted->names[noted->pairs++] = (Bytes){pair, size};
+    if (is_name(pair, size, "TAGS"))
+        noted->found[0] = value;
+    else if (is_name(pair, size, "UNIQ_KEY"))
+        noted->found[1] = value;
+    else if (is_name(pair, size, "KEYS"))
+        noted->found[2] = value;
+    for (Py_ssize_t i = 0; i < noted->count; i++) {
+        PyObject *name = PyTuple_GET_ITEM(noted->wanted, i);
+        if (PyUnicode_GET_LENGTH(name) == size && memcmp(PyUnicode_1BYTE_DATA(name), pair, (size_t)size) == 0)
+            noted->found[3 + i] = value;
+    }
+}
+
+static PyObject *text_or_none(Bytes value)
+{
+    if (value.at == NULL)
+        return Py_NewRef(Py_None);
+    if (is_ascii(value.at, value.size))
+        return ascii_text(value.at, value.size);
+    return PyUnicode_DecodeUTF8((const char *)value.at, value.size, "replace");
+}
+
+/* (tags_code, uniq_key, keys, values | None, is_encoded) */
+static PyObject *noted_tuple(const Noted *noted, int is_encoded)
+{
+    uint32_t tags_code = 0;
+    Bytes tags = noted->found[0];
+    if (tags.at != NULL && is_ascii(tags.at, tags.size))
+        tags_code = java_hash_of_bytes(tags.at, tags.size, 0);
+    else if (tags.at != NULL) {
+        PyObject *text = text_or_none(tags);
+        if (text == NULL)
+            return NULL;
+        tags_code = java_hash(text, 0);
+        Py_DECREF(text);
+    }
+    PyObject *values = NULL, *texts[MAX_WANTED];
+    for (Py_ssize_t i = 0; i < noted->count && values == NULL; i++)
+        if (noted->found[3 + i].at != NULL)
+            values = Py_None;
+    if (values == NULL)
+        values = Py_NewRef(Py_None);
+    else {
+        for (Py_ssize_t i = 0; i < noted->count; i++)
+            texts[i] = text_or_none(noted->found[3 + i]);
+        values = tuple_of(texts, (size_t)noted->count);
+    }
+    PyObject *items[] = {
+        PyLong_FromLong((int32_t)tags_code), text_or_none(noted->found[1]), text_or_none(noted->found[2]), values,
+        PyBool_FromLong(is_encoded && !noted->is_repeated)
+    };
+    return tuple_of(items, 5);
+}
+
+PyDoc_STRVAR(read_properties_doc,
+"read_properties($module, stored, wanted, /)\n--\n\n-> (tags_code, uniq_key, keys, values of wanted | None,\n"
+"is_encoded)");
+
+static PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Noted noted;
+    if (!count_is(count, 2, "read_properties") || !is_bytes(arguments[0]) || !begin_walk(&noted, arguments[1]))
+        return NULL;
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]), *next = at, *pair, *separator, *end;
+    int is_encoded = is_ascii(at, stop - at) && (at == stop || stop[-1] != 2);
+    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
+        note_pair(&noted, pair, separator, end);
+        is_encoded &= pair == next;  /* nothing is between the pairs */
+        next = at;
+    }
+    return noted_tuple(&noted, is_encoded && (next >= stop));
+}
+
+PyDoc_STRVAR(properties_with_doc,
+"properties_with($module, stored, added, wanted, /)\n--\n\n-> (text, what read_properties returns of it) | None\n\n"
+"Stored properties followed by others. Return None if they have one of these names, or more than 8 are added.");
+
+#define MAX_ADDED 8
+
+static PyObject *properties_with(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Noted noted;
+    Bytes names[MAX_ADDED], values[MAX_ADDED];
+    PyObject *name, *value;
+    Py_ssize_t position = 0;
+    int added = 0;
+    if (!count_is(count, 3, "properties_with") || !is_bytes(arguments[0]) || !begin_walk(&noted, arguments[2]))
+        return NULL;
+    if (!PyDict_Check(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "added must be a dict");
+        return NULL;
+    }
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]), *begin = at, *next = at, *pair, *separator, *end;
+    Py_ssize_t size = stop - at;
+    int is_encoded = is_ascii(at, size);
+    if (size > 0 && stop[-1] == 2) {  /* older clients end with it */
+        size--;
+        stop--;
+    }
+    Py_ssize_t kept = size;
+    while (PyDict_Next(arguments[1], &position, &name, &value)) {
+        if (!PyUnicode_Check(name) || !PyUnicode_Check(value)) {
+            PyErr_SetString(PyExc_TypeError, "names and values must be str");
+            return NULL;
+        }
+        if (added == MAX_ADDED || !PyUnicode_IS_COMPACT_ASCII(name) || !PyUnicode_IS_COMPACT_ASCII(value)
+            || PyUnicode_GET_LENGTH(name) == 0 || PyUnicode_GET_LENGTH(value) == 0)
+            Py_RETURN_NONE;
+        names[added] = (Bytes){PyUnicode_1BYTE_DATA(name), PyUnicode_GET_LENGTH(name)};
+        values[added] = (Bytes){PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value)};
+        size += (size > 0) + names[added].size + 1 + values[added].size;
+        added++;
+    }
+    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
+        is_encoded &= pair == next;
+        next = at;
+        for (int i = 0; i < added; i++)
+            if (names[i].size == separator - pair && memcmp(names[i].at, pair, (size_t)names[i].size) == 0)
+                Py_RETURN_NONE;
+        note_pair(&noted, pair, separator, end);
+    }
+    PyObject *text = PyBytes_FromStringAndSize(NULL, size);
+    if (text == NULL)
+        return NULL;
+    unsigned char *to = put_data((unsigned char *)PyBytes_AS_STRING(text), begin, kept);
+    for (int i = 0; i < added; i++) {
+        if (to > (unsigned char *)PyBytes_AS_STRING(text))
+            *to++ = 2;
+        to = put_data(to, names[i].at, names[i].size);
+        *to++ = 1;
+        to = put_data(to, values[i].at, values[i].size);
+    }
+    pair = (unsigned char *)PyBytes_AS_STRING(text) + kept;
+    while ((separator = next_pair(&pair, to, &begin, &end)) != NULL)
+        note_pair(&noted, begin, separator, end);
+    PyObject *items[] = {text, noted_tuple(&noted, is_encoded && next >= stop)};
+    return tuple_of(items, 2);
+}
+
+PyDoc_STRVAR(properties_to_store_doc,
+"properties_to_store($module, text, cluster, wanted, /)\n--\n\n-> (stored, wait, what read_properties returns) | None\n\n"
+"The properties that a client sent as they are stored: without WAIT, with CLUSTER. Return None for repeated names,\n"
+"CLUSTER among them, more than 32 of them, and text that is not ASCII.");
+
+static PyObject *properties_to_store(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Noted noted;
+    if (!count_is(count, 3, "properties_to_store") || !begin_walk(&noted, arguments[2]))
         return NULL;
     for (int i = 0; i < 2; i++) {
         if (!PyUnicode_Check(arguments[i])) {
-            PyErr_SetString(PyExc_TypeError, "text_to_store takes two str");
+            PyErr_SetString(PyExc_TypeError, "properties_to_store takes two str and a tuple");
             return NULL;
         }
         if (!PyUnicode_IS_COMPACT_ASCII(arguments[i]))
             Py_RETURN_NONE;
     }
     const unsigned char *at = PyUnicode_1BYTE_DATA(arguments[0]);
-    const unsigned char *stop = at + PyUnicode_GET_LENGTH(arguments[0]);
-    Py_ssize_t cluster_size = PyUnicode_GET_LENGTH(arguments[1]);
-    const unsigned char *seen[MAX_PROPERTIES], *kept[MAX_PROPERTIES];
-    Py_ssize_t seen_sizes[MAX_PROPERTIES], kept_sizes[MAX_PROPERTIES], size = 8 + cluster_size;
-    int pairs = 0, kept_pairs = 0, wait = 1;
-    uint32_t tags_code = 0;
-    const unsigned char *pair, *separator, *end, *found[2] = {0};
-    Py_ssize_t found_sizes[2] = {0};
+    const unsigned char *stop = at + PyUnicode_GET_LENGTH(arguments[0]), *pair, *separator, *end;
+    Py_ssize_t cluster_size = PyUnicode_GET_LENGTH(arguments[1]), size = 8 + cluster_size;
+    Bytes kept[MAX_PROPERTIES], wait = {0};
+    int kept_pairs = 0;
     while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
-        Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
-        for (int i = 0; i < pairs; i++)
-            if (seen_sizes[i] == name_size && memcmp(seen[i], pair, (size_t)name_size) == 0)
+        Py_ssize_t name_size = separator - pair;
+        if (is_name(pair, name_size, "WAIT")) {
+            if (wait.at != NULL)
                 Py_RETURN_NONE;
-        if (pairs == MAX_PROPERTIES)
-            Py_RETURN_NONE;
-        seen[pairs] = pair;
-        seen_sizes[pairs++] = name_size;
-        switch (*pair) {
-        case 'C':
-            if (is_name(pair, name_size, "CLUSTER"))
-                Py_RETURN_NONE;
-            break;
-        case 'D':
-            if (is_name(pair, name_size, "DELAY"))
-                Py_RETURN_NONE;
-            break;
-        case 'I':
-            if (is_name(pair, name_size, "INNER_MULTI_DISPATCH"))
-                Py_RETURN_NONE;
-            break;
-        case 'T':
-            if (is_name(pair, name_size, "TRAN_MSG"))
-                Py_RETURN_NONE;
-            if (is_name(pair, name_size, "TAGS"))
-                tags_code = java_hash_of_bytes(separator + 1, value_size, 0);
-            break;
-        case 'U':
-            if (is_name(pair, name_size, "UNIQ_KEY")) {
-                found[0] = separator + 1;
-                found_sizes[0] = value_size;
-            }
-            break;
-        case 'K':
-            if (is_name(pair, name_size, "KEYS")) {
-                found[1] = separator + 1;
-                found_sizes[1] = value_size;
-            }
-            break;
-        case 'W':
-            if (is_name(pair, name_size, "WAIT")) {
-                wait = !is_name(separator + 1, value_size, "false");
-                continue;
-            }
-            break;
+            wait = (Bytes){separator + 1, end - separator - 1};
+            continue;
         }
-        kept[kept_pairs] = pair;
-        kept_sizes[kept_pairs++] = end - pair;
+        note_pair(&noted, pair, separator, end);
+        if (noted.is_repeated || is_name(pair, name_size, "CLUSTER"))
+            Py_RETURN_NONE;
+        kept[kept_pairs++] = (Bytes){pair, end - pair};
         size += end - pair + 1;
     }
-    PyObject *values[2];
     PyObject *stored = PyBytes_FromStringAndSize(NULL, size);
     if (stored == NULL)
         return NULL;
     unsigned char *to = (unsigned char *)PyBytes_AS_STRING(stored);
     for (int i = 0; i < kept_pairs; i++) {
-        to = put_data(to, kept[i], kept_sizes[i]);
+        to = put_data(to, kept[i].at, kept[i].size);
         *to++ = 2;
     }
     to = put_data(to, "CLUSTER\1", 8);
-    put_data(to, PyUnicode_1BYTE_DATA(arguments[1]), cluster_size);
-    for (int i = 0; i < 2; i++)
-        values[i] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
-    PyObject *items[] = {stored, PyBool_FromLong(wait), PyLong_FromLong((int32_t)tags_code), values[0], values[1]};
-    return tuple_of(items, sizeof items / sizeof *items);
-}
-
-#define MAX_MORE 8
-
-PyDoc_STRVAR(keys_and_tags_doc,
-"keys_and_tags($module, stored, more, /)\n--\n\n-> (tags_code, uniq_key, keys, values of more) | None\n\n"
-"What dispatch needs from stored properties, and the values of the properties that the tuple `more` names. Return None\n"
-"for text that is not ASCII. Without `more`, also for delayed messages and multi dispatch; with it, also for properties\n"
-"that encoding would change, more than 32 of them, and more than 8 names.");
-
-static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
-{
-    if (!count_is(count, 2, "keys_and_tags") || !is_bytes(arguments[0]))
-        return NULL;
-    Py_ssize_t more = PyTuple_Check(arguments[1]) ? PyTuple_GET_SIZE(arguments[1]) : -1;
-    for (Py_ssize_t i = 0; i < more; i++)
-        if (!PyUnicode_Check(PyTuple_GET_ITEM(arguments[1], i)))
-            more = -1;
-    if (more < 0) {
-        PyErr_SetString(PyExc_TypeError, "more must be a tuple of str");
-        return NULL;
-    }
-    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
-    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]);
-    if (more > MAX_MORE || !is_ascii(at, stop - at))
-        Py_RETURN_NONE;
-    uint32_t tags_code = 0;
-    const unsigned char *next = at, *pair, *separator, *end, *found[2 + MAX_MORE] = {0}, *seen[MAX_PROPERTIES];
-    Py_ssize_t found_sizes[2 + MAX_MORE] = {0}, seen_sizes[MAX_PROPERTIES];
-    int pairs = 0;
-    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
-        Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
-        if (more == 0) {
-            if (is_name(pair, name_size, "DELAY") || is_name(pair, name_size, "INNER_MULTI_QUEUE_OFFSET"))
-                Py_RETURN_NONE;
-        } else {
-            if (pair != next || pairs == MAX_PROPERTIES)
-                Py_RETURN_NONE;
-            for (int i = 0; i < pairs; i++)
-                if (seen_sizes[i] == name_size && memcmp(seen[i], pair, (size_t)name_size) == 0)
-                    Py_RETURN_NONE;
-            seen[pairs] = pair;
-            seen_sizes[pairs++] = name_size;
-            next = end == stop ? stop : end + 1;
-        }
-        if (is_name(pair, name_size, "TAGS"))
-            tags_code = java_hash_of_bytes(separator + 1, value_size, 0);
-        int which = is_name(pair, name_size, "UNIQ_KEY") ? 0 : is_name(pair, name_size, "KEYS") ? 1 : 2;
-        if (which < 2) {
-            found[which] = separator + 1;
-            found_sizes[which] = value_size;
-        }
-        for (Py_ssize_t i = 0; i < more; i++) {
-            PyObject *name = PyTuple_GET_ITEM(arguments[1], i);
-            if (PyUnicode_IS_COMPACT_ASCII(name) && PyUnicode_GET_LENGTH(name) == name_size
-                && memcmp(PyUnicode_1BYTE_DATA(name), pair, (size_t)name_size) == 0) {
-                found[2 + i] = separator + 1;
-                found_sizes[2 + i] = value_size;
-            }
-        }
-    }
-    if (more > 0 && (next != stop || (next > (const unsigned char *)PyBytes_AS_STRING(arguments[0]) && next[-1] == 2)))
-        Py_RETURN_NONE;
-    PyObject *texts[2 + MAX_MORE];
-    for (Py_ssize_t i = 0; i < 2 + more; i++)
-        texts[i] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
-    PyObject *values[4] = {PyLong_FromLong((int32_t)tags_code), texts[0], texts[1], tuple_of(texts + 2, (size_t)more)};
-    return tuple_of(values, 4);
+    end = put_data(to, PyUnicode_1BYTE_DATA(arguments[1]), cluster_size);
+    if (cluster_size > 0)
+        note_pair(&noted, to - 8, to - 1, end);
+    PyObject *items[] = {stored, text_or_none(wait), noted_tuple(&noted, cluster_size > 0)};
+    return tuple_of(items, 3);
 }
 
 /* -- records: see record.py ---------------------------------------------------------------------------------------- */
@@ -1029,8 +1095,9 @@ static PyObject *take_messages(PyObject *module, PyObject *const *arguments, Py_
 static PyMethodDef functions[] = {
     FUNCTION(read_frames),
     FUNCTION(read_header),
-    FUNCTION(text_to_store),
-    FUNCTION(keys_and_tags),
+    FUNCTION(properties_to_store),
+    FUNCTION(properties_with),
+    FUNCTION(read_properties),
     FUNCTION(write_record),
     FUNCTION(take_messages),
     FUNCTION(string_hash),

@@ -116,6 +116,12 @@ static inline PyObject *tuple_of(PyObject **items, size_t count)
     return tuple;
 }
 
+/* A part of a buffer that its caller holds; `at` is NULL for no value at all. */
+typedef struct {
+    const unsigned char *at;
+    Py_ssize_t size;
+} Bytes;
+
 /* -- text and buffers ---------------------------------------------------------------------------------------------- */
 
 static inline int is_ascii(const unsigned char *at, Py_ssize_t size)

@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 from triomq.protocol.entries import UsualFrame
+from triomq.protocol.stored_properties import Noted
 
 T = TypeVar("T")
 
@@ -28,10 +29,11 @@ def read_header(
     columns: tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...], bytes],
     /,
 ) -> Any: ...
-def text_to_store(text: str, cluster: str, /) -> tuple[bytes, bool, int, str | None, str | None] | None: ...
-def keys_and_tags(
-    stored: bytes, more: tuple[str, ...], /
-) -> tuple[int, str | None, str | None, tuple[str | None, ...]] | None: ...
+def read_properties(stored: bytes, wanted: tuple[str, ...], /) -> Noted: ...
+def properties_with(stored: bytes, added: dict[str, str], wanted: tuple[str, ...], /) -> tuple[bytes, Noted] | None: ...
+def properties_to_store(
+    text: str, cluster: str, wanted: tuple[str, ...], /
+) -> tuple[bytes, str | None, Noted] | None: ...
 def write_record(
     tail: bytearray,
     topic: bytes,

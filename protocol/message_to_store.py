@@ -6,6 +6,8 @@ another, where nobody would see two of them exchanged.
 
 from __future__ import annotations
 
+from triomq.protocol.stored_properties import StoredProperties
+
 
 class Place:
     """Where a record lies, in the log and in its queue, and when it was stored (ms)."""
@@ -26,10 +28,9 @@ class Place:
 class MessageToStore:
     """One message on its way into the log (MessageExtBrokerInner). Delay and transaction rewriting is already done.
 
-    `properties` is the stored text in UTF-8. `tags_code`, `uniq_key` and `keys` repeat values from it, so that the
-    store need not parse it. Hosts are packed (8 or 20 bytes). `tags_code` is the Java hash of the TAGS text, or the
-    delivery time for SCHEDULE_TOPIC_XXXX (see store.delay). The store time is known only at the append, so with
-    `deliver_after_ms` > 0 the store uses STORETIMESTAMP + `deliver_after_ms` instead of `tags_code`.
+    Hosts are packed (8 or 20 bytes). The tags code of its queue entry is that of its properties; with
+    `deliver_after_ms` > 0 it is the delivery time, STORETIMESTAMP + `deliver_after_ms`, for SCHEDULE_TOPIC_XXXX (see
+    store.delay): the store time is known only at the append.
     """
 
     __slots__ = (
@@ -39,17 +40,13 @@ class MessageToStore:
         "born_timestamp",
         "deliver_after_ms",
         "flag",
-        "keys",
-        "multi_queues",
         "prepared_transaction_offset",
         "properties",
         "queue_id",
         "reconsume_times",
         "store_host",
         "sys_flag",
-        "tags_code",
         "topic",
-        "uniq_key",
     )
 
     def __init__(
@@ -57,7 +54,7 @@ class MessageToStore:
         topic: str,
         queue_id: int,
         body: bytes,
-        properties: bytes,
+        properties: StoredProperties,
         born_timestamp: int,
         born_host: bytes,
         store_host: bytes,
@@ -65,16 +62,10 @@ class MessageToStore:
         sys_flag: int = 0,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
-        tags_code: int = 0,
-        uniq_key: str | None = None,
-        keys: str | None = None,
         deliver_after_ms: int = 0,
-        multi_queues: str | None = None,
         body_crc: int = -1,
     ) -> None:
-        """`multi_queues` is the text of INNER_MULTI_DISPATCH: the store appends INNER_MULTI_QUEUE_OFFSET to the
-        properties and one entry to each of these queues (enableMultiDispatch). `body_crc` is BODYCRC, of a body that
-        comes from a record; -1: encoding computes it."""
+        """`body_crc` is BODYCRC, of a body that comes from a record; -1: encoding computes it."""
         self.topic = topic
         self.queue_id = queue_id
         self.body = body
@@ -86,21 +77,16 @@ class MessageToStore:
         self.sys_flag = sys_flag
         self.reconsume_times = reconsume_times
         self.prepared_transaction_offset = prepared_transaction_offset
-        self.tags_code = tags_code
-        self.uniq_key = uniq_key
-        self.keys = keys
         self.deliver_after_ms = deliver_after_ms
-        self.multi_queues = multi_queues
         self.body_crc = body_crc
 
-    def with_content(self, flag: int, body: bytes, properties: bytes) -> MessageToStore:
-        """Return a message that differs from this one by flag, body and properties. The caller sets the values that
-        repeat properties, if these differ too."""
+    def with_content(self, flag: int, body: bytes) -> MessageToStore:
+        """Return a message that differs from this one by flag and body."""
         return MessageToStore(
             self.topic,
             self.queue_id,
             body,
-            properties,
+            self.properties,
             born_timestamp=self.born_timestamp,
             born_host=self.born_host,
             store_host=self.store_host,
@@ -108,9 +94,5 @@ class MessageToStore:
             sys_flag=self.sys_flag,
             reconsume_times=self.reconsume_times,
             prepared_transaction_offset=self.prepared_transaction_offset,
-            tags_code=self.tags_code,
-            uniq_key=self.uniq_key,
-            keys=self.keys,
             deliver_after_ms=self.deliver_after_ms,
-            multi_queues=self.multi_queues,
         )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from zlib import crc32
 
-from triomq.protocol import compression, properties, sys_flag
+from triomq.protocol import compression, properties, stored_properties, sys_flag
 from triomq.protocol.errors import BodyError, RecordError
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_to_store import MessageToStore, Place
@@ -131,10 +131,11 @@ _write_record: Final = accelerated(write_record_reference)
 _take_messages: Final[Any] = fast_path("take_messages")
 
 
-def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: Place) -> int:
+def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: Place, properties_text: bytes) -> int:
     """Append the record of `message` at `place` to `tail` and return its size in bytes. `topic` is the message's topic
-    in UTF-8. Hosts are packed (8 or 20 bytes); the host bits in the record's SYSFLAG are set to match their lengths.
-    Raises struct.error if a number or length does not fit its field.
+    in UTF-8; `properties_text` is that of its properties, or what the record has in their place. Hosts are packed (8 or
+    20 bytes); the host bits in the record's SYSFLAG are set to match their lengths. Raises struct.error if a number or
+    length does not fit its field.
 
     This is the only call that lists the fields one after another: reading them from C as attributes takes a third of a
     microsecond longer."""
@@ -154,7 +155,7 @@ def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: P
         message.prepared_transaction_offset,
         message.body,
         message.body_crc,
-        message.properties,
+        properties_text,
     )
 
 
@@ -165,7 +166,7 @@ def encode_record(message: MessageExt) -> bytes:
         message.topic,
         message.queue_id,
         message.body,
-        properties.encode(message.properties),
+        stored_properties.of(message.properties),
         born_timestamp=message.born_timestamp,
         born_host=message.born_host.packed,
         store_host=message.store_host.packed,
@@ -179,7 +180,7 @@ def encode_record(message: MessageExt) -> bytes:
         queue_offset=message.queue_offset,
         store_timestamp=message.store_timestamp,
     )
-    encode_into(tail, message.topic.encode(), to_store, place)
+    encode_into(tail, message.topic.encode(), to_store, place, to_store.properties.text)
     return bytes(tail)
 
 

@@ -286,11 +286,6 @@ enum {FALSE_VALUE, TRUE_VALUE, UNKNOWN_VALUE, UNSURE, MALFORMED};
 #define GREATER 4
 
 typedef struct {
-    const unsigned char *at;
-    Py_ssize_t size;
-} Bytes;
-
-typedef struct {
     Bytes names[MAX_NAMES];
     int name_count;
     Bytes steps;

@@ -88,8 +88,7 @@ class DefaultMessageStore:
         self.paths = contents.paths
         self._directory = DirectoryLock(contents.files, contents.paths)
         self._opening: Opening | None = None
-        self._is_open = False
-        self._is_flushed = False
+        self._is_open = self._is_flushed = False
         self._marks = marks = Marks.of(has_buffer=live.has_buffer, has_quorum=contents.log.needs_quorum)
         self.committed = marks.committed
         self.accepted = marks.accepted
@@ -98,10 +97,11 @@ class DefaultMessageStore:
         self._refusals = Refusals()
         self._refusals.set("closed", "the store is not loaded yet")
         self._fail_stop = stop = FailStop(marks, self._refusals)
+        self.delay_levels = DelayLevels(settings.message_delay_level)
         self._dispatch = dispatch = Dispatch(
             contents.queues,
             contents.index,
-            DelayLevels(settings.message_delay_level),
+            self.delay_levels,
             multi_dispatch=settings.enable_multi_dispatch,
             lmq=settings.enable_lmq,
         )

@@ -48,6 +48,7 @@ from triomq.broker.tables.topics import TopicTable
 from triomq.daemon.errors import StartError
 from triomq.daemon.stopping import Stopping
 from triomq.protocol.clock import NowMs
+from triomq.protocol.stored_properties import StoredProperties
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
@@ -269,10 +270,10 @@ def are_saved(tables: Tables) -> bool:
 def compute_bit_maps(configuration: Configuration, store: DefaultMessageStore, filters: FilterTable) -> None:
     """Store the bit map of the filters that a message passes in its ext unit, while enableCalcFilterBitMap is on."""
 
-    def bit_map(topic: str, stored_properties: bytes) -> bytes | None:
+    def bit_map(topic: str, properties: StoredProperties) -> bytes | None:
         if not configuration.broker.enable_calc_filter_bit_map:
             return None
-        return filters.stored_bit_map(topic, stored_properties)
+        return filters.stored_bit_map(topic, properties)
 
     store.compute_bit_maps(bit_map)
 

@@ -48,7 +48,7 @@ async def put_in_steps(
         if count > limits[0]:
             raise _refused(f"it has more than {limits[0]} messages; send several batches")
         longest = max([len(unit.properties) for unit in units])
-        if longest + len(message.properties) + 1 > MAX_PROPERTIES_BYTES:
+        if longest + len(message.properties.text) + 1 > MAX_PROPERTIES_BYTES:
             raise _refused(f"a message has more than {MAX_PROPERTIES_BYTES} bytes of properties")
         await steps.next()
     puts: list[AwaitedPut] = []

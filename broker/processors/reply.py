@@ -13,8 +13,9 @@ from typing import Any
 
 import structlog
 
+from triomq.broker import redirection
 from triomq.broker.configuration import Configuration
-from triomq.broker.message_writer import MessageWriter, tags_code
+from triomq.broker.message_writer import AwaitedPut, MessageWriter
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import SendHeader, SendProcessor, send_header
 from triomq.broker.put_responses import STORED
@@ -22,7 +23,7 @@ from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.topics import both_ways
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
-from triomq.protocol import sys_flag
+from triomq.protocol import stored_properties, sys_flag
 from triomq.protocol.address import HostPort
 from triomq.protocol.clock import NowMs
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -33,6 +34,7 @@ from triomq.protocol.message_id import offset_message_id
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError
 from triomq.remoting.processor_table import Processor
+from triomq.store.delay import DelayLevels
 from triomq.store.results import MessageToStore
 
 log = structlog.get_logger("triomq.broker.reply")
@@ -61,6 +63,7 @@ class ReplyProcessor:
         self._writer = writer
         self._stats = stats
         self._store_host = store_host
+        self._delay_levels = DelayLevels(configuration.store.message_delay_level)
         self._now_ms = now_ms
 
     def processors(self) -> dict[int, Processor]:
@@ -151,24 +154,25 @@ class ReplyProcessor:
             log.warning("reply not stored", topic=header.topic, status="refused", reason=refusal.remark)
             return {}
         text = header.properties or ""
-        properties = property_text.parse(text)
-        wait = properties.get(names.WAIT, "true") != "false"
         message = MessageToStore(
             header.topic,
             queue_id,
             request.body,
-            text.encode("utf-8", "replace"),
+            stored_properties.read(text.encode("utf-8", "replace")),
             born_timestamp=header.born_timestamp,
             born_host=connection.remote.packed,
             store_host=self._store_host.packed,
             flag=header.flag,
             sys_flag=self._sys_flag(connection, header),
             reconsume_times=header.reconsume_times or 0,
-            tags_code=tags_code(properties.get(names.TAGS)),
-            uniq_key=properties.get(names.UNIQ_KEY),
-            keys=properties.get(names.KEYS),
         )
-        result = await self._writer.put_and_wait(message, properties, wait)
+        wait = message.properties.get(names.WAIT) != "false"
+        level = message.properties.get(names.DELAY)
+        if level is not None:
+            redirection.delay(message, level, self._delay_levels)
+        put = AwaitedPut()
+        self._writer.put(message, wait, put)
+        result = await put.wait()
         if result.status not in STORED:
             log.warning("reply not stored", topic=header.topic, status=result.status.name, reason=result.reason)
             return {}

@@ -15,15 +15,15 @@ from typing import Any, Final
 import structlog
 import trio
 
+from triomq.broker import redirection
 from triomq.broker.configuration import Configuration
-from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.message_writer import MessageWriter, PendingPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.long_batch import LONG_BATCH, LONG_BATCHES_AT_A_TIME, ids_in_steps, put_in_steps
 from triomq.broker.put_responses import FAQ, SEND_CODES, STORED, send_remark
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.topics import both_ways
-from triomq.protocol import permission, sys_flag
-from triomq.protocol import properties as property_text
+from triomq.protocol import permission, stored_properties, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -45,6 +45,7 @@ from triomq.protocol.system_topics import (
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
 from triomq.remoting.scheduling.step_line import Steps
+from triomq.store.delay import DelayLevels
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.send")
@@ -55,12 +56,6 @@ _FIRST_VERSION: Final = frozenset((_SEND_MESSAGE, int(RequestCode.SEND_REPLY_MES
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PUT_OK: Final = PutStatus.PUT_OK
 _FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT
-_text_to_store: Final = accelerated(property_text.text_to_store_reference)
-_keys_and_tags: Final = accelerated(property_text.keys_and_tags_reference)
-_OF_REDIRECTED: Final = (
-    *(names.TRANSACTION_PREPARED, names.DELAY, names.WAIT),
-    *(names.CLUSTER, names.REAL_TOPIC, names.REAL_QUEUE_ID, names.INNER_MULTI_DISPATCH),
-)
 _offset_message_id: Final = accelerated(offset_message_id_bytes_reference)
 
 _HEADER: Final = SendMessageRequestHeader
@@ -145,8 +140,7 @@ class SendProcessor:
         self._now_ms = now_ms
         self.pool = pool
         self._cluster = configuration.broker.broker_cluster_name
-        cluster = property_text.encode({names.CLUSTER: self._cluster})
-        self._cluster_property = property_text.PROPERTY_SEPARATOR.encode() + cluster
+        self._delay_levels = DelayLevels(configuration.store.message_delay_level)
         self._long_batches = trio.CapacityLimiter(LONG_BATCHES_AT_A_TIME)
         self._take_settings()
 
@@ -175,8 +169,7 @@ class SendProcessor:
     def _send(
         self, connection: Connection, request: RemotingCommand, values: tuple[Any, ...]
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
-        """Handle a send; `values` are those of SendMessageRequestHeaderV2. Nearly all have plain properties, which are
-        read and stored without a table of them."""
+        """Handle a send; `values` are those of SendMessageRequestHeaderV2."""
         if self._configuration.broker is not self._settings or self._accept_from_ms:
             self.check_time()
         topic: str
@@ -194,80 +187,32 @@ class SendProcessor:
             flags |= sys_flag.BORN_HOST_V6
         if config.topic_filter_type == "MULTI_TAG":
             flags |= sys_flag.MULTI_TAGS
+        properties, wait_text = stored_properties.sent(text or "", self._cluster)
         body, born_host, store_host = request.body, remote.packed, self._store_host
         message = MessageToStore(
-            topic, queue_id, body, b"", born_timestamp, born_host, store_host, flag, flags, retries or 0
+            topic, queue_id, body, properties, born_timestamp, born_host, store_host, flag, flags, retries or 0
         )
-        plain = None
-        if not is_batch and not topic.startswith(RETRY_PREFIX):
-            plain = _text_to_store(text or "", self._cluster)
-        if plain is None:
-            if is_batch:
-                return self._send_batch(connection, request, message, text or "", answer)
-            self._send_special(request, message, text or "", most_retries, answer)
-            return None
-        message.properties, wait, message.tags_code, message.uniq_key, message.keys = plain
+        if is_batch:
+            return self._send_batch(connection, request, message, wait_text, answer)
+        if topic.startswith(RETRY_PREFIX):
+            self._divert_to_dlq(request, message, most_retries)
+        if message.properties.special is not None:
+            self._redirect(message, wait_text)
         self.pool.entered(answer, connection.turn.now)
-        self._writer.put_plain(message, wait, answer)
+        self._writer.put(message, wait_text != "false", answer)
         return None
 
-    def _send_special(
-        self, request: RemotingCommand, message: MessageToStore, text: str, most_retries: int | None, answer: SendAnswer
-    ) -> None:
-        """Handle a half or delayed message, a retry, or one with properties that are read one by one: `text` has them.
-        `most_retries` is the client's own limit."""
-        is_retry = message.topic.startswith(RETRY_PREFIX)
-        if not is_retry and self._send_redirected(message, text, answer):
-            return
-        properties, wait = _read_properties(message, text)
-        if is_retry:
-            self._divert_to_dlq(request, message, most_retries, properties)
-        if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
+    def _redirect(self, message: MessageToStore, wait: str | None) -> None:
+        """Let a half message or a delayed message wait where such messages do. Raises RequestRefused."""
+        prepared = message.properties.get(names.TRANSACTION_PREPARED)
+        if prepared is not None and prepared.lower() == "true":
             self._check_transactions()
-            properties[names.CLUSTER] = self._cluster
-            self.pool.entered(answer)
-            self._writer.put_half(message, properties, wait, answer)
+            redirection.hold(message, wait)
             return
-        if names.DELAY in properties:
-            _check_delay_level(properties[names.DELAY])
-        properties[names.CLUSTER] = self._cluster
-        message.properties = _stored_text(properties)
-        self.pool.entered(answer)
-        self._writer.put(message, properties, wait, answer)
-
-    def _send_redirected(self, message: MessageToStore, text: str, answer: SendAnswer) -> bool:
-        """Handle a half or delayed message whose properties are stored as they were sent, followed by the broker's own:
-        nearly all of them. Return False for any other, which takes a table of its properties."""
-        if not text.isascii():
-            return False
-        sent = text.removesuffix(property_text.PROPERTY_SEPARATOR).encode()
-        found = _keys_and_tags(sent, _OF_REDIRECTED)
-        if found is None:
-            return False
-        code, uniq_key, keys, (prepared, delay, wait, *others) = found
-        if others != [None, None, None, None]:
-            return False
-        is_half = prepared is not None and prepared.lower() == "true"
-        level = 0
-        if is_half:
-            self._check_transactions()
-        else:
-            if prepared is not None or delay is None or message.sys_flag & sys_flag.TRANSACTION_PREPARED:
-                return False
-            _check_delay_level(delay)
-            level = int(delay)
-            if not self._writer.has_level(level):
-                return False
-        message.properties = sent + self._cluster_property
-        message.tags_code = code
-        message.uniq_key = uniq_key
-        message.keys = keys
-        self.pool.entered(answer)
-        if is_half:
-            self._writer.put_half(message, None, wait != "false", answer)
-        else:
-            self._writer.put_delayed(message, level, wait != "false", answer)
-        return True
+        level = message.properties.get(names.DELAY)
+        if level is not None:
+            _check_delay_level(level)
+            redirection.delay(message, level, self._delay_levels, wait)
 
     def _check_transactions(self) -> None:
         """Refuse half messages with rejectTransactionMessage. Raises RequestRefused."""
@@ -282,15 +227,15 @@ class SendProcessor:
         connection: Connection,
         request: RemotingCommand,
         message: MessageToStore,
-        text: str,
+        wait_text: str | None,
         answer: SendAnswer,
     ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
-        """Store a batch. Each message keeps its own properties, followed by those of the batch, which `text` has."""
-        properties, wait = _read_properties(message, text)
+        """Store a batch. Each message keeps its own properties, followed by those of the batch and its WAIT."""
         if len(message.topic) > TOPIC_MAX_LENGTH:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
-        properties[names.CLUSTER] = self._cluster
-        message.properties = property_text.encode(properties)
+        wait = wait_text != "false"
+        if wait_text is not None:
+            message.properties = message.properties.with_({names.WAIT: wait_text})
         body = message.body
         if len(body) > LONG_BATCH * BATCH_FIXED_BYTES and end_of_units(body, 0, LONG_BATCH) < len(body):
             return self._send_long_batch(connection.steps, request, message, wait, answer)
@@ -384,13 +329,7 @@ class SendProcessor:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!\n{FAQ}")
         return config
 
-    def _divert_to_dlq(
-        self,
-        request: RemotingCommand,
-        message: MessageToStore,
-        most_retries: int | None,
-        properties: dict[str, str],
-    ) -> None:
+    def _divert_to_dlq(self, request: RemotingCommand, message: MessageToStore, most_retries: int | None) -> None:
         """Divert a message that was retried too often to the dead letter topic of its group."""
         group = message.topic[len(RETRY_PREFIX) :]
         config = self._groups.find(group)
@@ -405,7 +344,7 @@ class SendProcessor:
             message.topic = dlq_topic(group)
             message.queue_id = 0
             self._topics.create_on_send_back(message.topic, 1, permission.READ_WRITE, 0)
-            properties.pop(names.DELAY, None)
+            message.properties = message.properties.without(names.DELAY)
 
 
 def send_header(request: RemotingCommand) -> SendHeader:
@@ -421,17 +360,6 @@ def _in_order_of_v2(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*first, most_retries, is_batch, broker_name)
 
 
-def _read_properties(message: MessageToStore, text: str) -> tuple[dict[str, str], bool]:
-    """Read properties one by one, and let the message have those that the store wants. Return all of them, and whether
-    the sender waits until the message is safe."""
-    properties = property_text.parse(text)
-    message.tags_code = tags_code(properties.get(names.TAGS))
-    message.uniq_key = properties.get(names.UNIQ_KEY)
-    message.keys = properties.get(names.KEYS)
-    message.multi_queues = properties.get(names.INNER_MULTI_DISPATCH)
-    return properties, properties.get(names.WAIT, "true") != "false"
-
-
 def _check_delay_level(text: str) -> None:
     try:
         int(text)
@@ -439,10 +367,3 @@ def _check_delay_level(text: str) -> None:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR, f"the property DELAY must be the number of a delay level, not {text!r}"
         ) from None
-
-
-def _stored_text(properties: dict[str, str]) -> bytes:
-    """Return the properties as a normal send stores them: without WAIT, which is removed from the table."""
-    if names.DELAY not in properties:
-        properties.pop(names.WAIT, None)
-    return property_text.encode(properties)

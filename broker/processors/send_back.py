@@ -11,9 +11,10 @@ from functools import partial
 
 import structlog
 
+from triomq.broker import redirection
 from triomq.broker.acl.names import SUB, TopicCheck
 from triomq.broker.configuration import Configuration
-from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.message_writer import MessageWriter, PendingPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.pending_put import DependentPut
 from triomq.broker.processors.send import MAX_RECONSUME_VERSION
@@ -21,8 +22,7 @@ from triomq.broker.put_responses import FAQ, with_reason
 from triomq.broker.record_border import topic_at
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.topics import both_ways
-from triomq.protocol import permission
-from triomq.protocol import properties as property_text
+from triomq.protocol import permission, stored_properties
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
@@ -110,21 +110,20 @@ class SendBackProcessor:
         if config is not None and not permission.is_writeable(config.perm):
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
         record, body = self._read(connection, request, header.offset)
-        properties = property_text.parse_bytes(record.properties)
-        message = self._message(header, record, body, properties)
+        message = self._message(header, record, body)
         if self._is_given_up(request, header, group, record):
             message.topic = dlq_topic(header.group)
             message.queue_id = 0
             self._topics.create_on_send_back(message.topic, 1, permission.READ_WRITE, 0)
-            properties[names.DELAY] = "0"
+            level = 0
         else:
             message.topic = topic
             message.queue_id = random.randrange(min(group.retry_queue_nums, both_ways(config)))
             level = header.delay_level or FIRST_DELAY_LEVEL + record.reconsume_times
-            properties[names.DELAY] = str(level)
-        message.properties = property_text.encode(properties)
+        message.properties = message.properties.with_({names.DELAY: str(level)})
+        redirection.delay(message, str(level), self._store.delay_levels)
         answer = SendBackAnswer(connection, request, self._stats, header.group, record.topic.decode("utf-8", "replace"))
-        self._writer.put(message, properties, False, self._dependent(answer, header.group))
+        self._writer.put(message, False, self._dependent(answer, header.group))
         return None
 
     def _dependent(self, answer: PendingPut, group: str) -> PendingPut:
@@ -149,27 +148,24 @@ class SendBackProcessor:
                 log.warning("returned message not read", physical_offset=physical_offset, error=str(error))
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
 
-    def _message(
-        self, header: ConsumerSendMsgBackRequestHeader, record: RecordFields, body: bytes, properties: dict[str, str]
-    ) -> MessageToStore:
+    def _message(self, header: ConsumerSendMsgBackRequestHeader, record: RecordFields, body: bytes) -> MessageToStore:
         """Return the message in the form that is stored again; hosts and times stay those of the first storage."""
-        properties.setdefault(names.RETRY_TOPIC, record.topic.decode("utf-8", "replace"))
-        properties[names.WAIT] = "false"
-        properties.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, header.offset))
+        first = {
+            names.RETRY_TOPIC: record.topic.decode("utf-8", "replace"),
+            names.ORIGIN_MESSAGE_ID: offset_message_id(record.store_host, header.offset),
+        }
+        properties = stored_properties.read(record.properties).table()
         return MessageToStore(
             topic="",
             queue_id=0,
             body=body,
-            properties=b"",
+            properties=stored_properties.of({**first, **properties, names.WAIT: "false"}),
             born_timestamp=record.born_timestamp,
             born_host=record.born_host,
             store_host=record.store_host,
             flag=record.flag,
             sys_flag=record.sys_flag,
             reconsume_times=record.reconsume_times + 1,
-            tags_code=tags_code(properties.get(names.TAGS)),
-            uniq_key=properties.get(names.UNIQ_KEY),
-            keys=properties.get(names.KEYS),
         )
 
     @staticmethod

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import structlog
 
-from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
-from triomq.protocol import properties as property_text
+from triomq.broker.message_writer import MessageWriter, PendingPut
 from triomq.protocol import property_names as names
+from triomq.protocol import stored_properties
 from triomq.protocol.bodies.event import OffsetMovedEvent
 from triomq.protocol.clock import NowMs
 from triomq.protocol.headers.pull import PullMessageRequestHeader
@@ -48,11 +48,9 @@ class OffsetMovedEvents:
             OFFSET_MOVED_EVENT,
             0,
             event.encode(),
-            property_text.encode(properties),
+            stored_properties.of(properties),
             born_timestamp=self._now_ms(),
             born_host=self._store_host,
             store_host=self._store_host,
-            tags_code=tags_code(header.consumer_group),
-            keys=header.consumer_group,
         )
-        self._writer.put(message, properties, False, PendingPut())
+        self._writer.put(message, False, PendingPut())

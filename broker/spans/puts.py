@@ -95,35 +95,13 @@ class TracingWriter(MessageWriter):
 
     spans: Spans
 
-    def put(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
+    def put(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, None, wait, pending)
-        super().put(message, properties, wait, pending if traced is None else traced)
+        super().put(message, wait, pending if traced is None else traced)
         self._watch(traced)
-
-    def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
-        traced = self._traced(message, None, wait, pending)
-        super().put_plain(message, wait, pending if traced is None else traced)
-        self._watch(traced)
-
-    def put_for_commit(self, message: MessageToStore) -> PutResult:
-        pending = PendingPut()
-        self.put_plain(message, False, pending)
-        return pending.result
 
     def put_due(self, entries: bytes, at: int, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
         return None  # each message has a span
-
-    def put_delayed(self, message: MessageToStore, level: int, wait: bool, pending: PendingPut) -> None:
-        traced = self._traced(message, None, wait, pending)
-        super().put_delayed(message, level, wait, pending if traced is None else traced)
-        self._watch(traced)
-
-    def put_half(
-        self, message: MessageToStore, properties: dict[str, str] | None, wait: bool, pending: PendingPut
-    ) -> None:
-        traced = self._traced(message, None, wait, pending)
-        super().put_half(message, properties, wait, pending if traced is None else traced)
-        self._watch(traced)
 
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, units, wait, pending)

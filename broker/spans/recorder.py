@@ -74,7 +74,7 @@ class Recorder:
         return elapsed_ns + self._ahead_ns
 
     def storing(self, message: MessageToStore, units: list[BatchUnit] | None) -> StoreSpan | None:
-        carries = CARRIED in message.properties
+        carries = CARRIED in message.properties.text
         if not carries and (units is None or not any(CARRIED in unit.properties for unit in units)):
             return None
         return self.safely(lambda: self._store_span(message, units), None)
@@ -99,7 +99,7 @@ class Recorder:
 
     def _store_span(self, message: MessageToStore, units: list[BatchUnit] | None) -> StoreSpan | None:
         found: dict[tuple[int, int], Context] = {}
-        for text in [message.properties] if units is None else [unit.properties for unit in units]:
+        for text in [message.properties.text] if units is None else [unit.properties for unit in units]:
             if CARRIED in text and len(found) <= MAX_LINKS:
                 context = self._sampled(property_text.parse_bytes(text))
                 if context is not None:
@@ -110,7 +110,7 @@ class Recorder:
         parent, *others = found.values()
         attributes = self._common("store", message.topic, message.queue_id)
         if units is None:
-            attributes |= _of_one(len(message.body), message.uniq_key)
+            attributes |= _of_one(len(message.body), message.properties.uniq_key)
         else:
             attributes["messaging.batch.message_count"] = len(units)
         span = self._tracer.start_span(

@@ -28,7 +28,7 @@ from triomq.protocol.bodies.consumer_filter import (
 )
 from triomq.protocol.clock import NowMs
 from triomq.protocol.outage import Outages
-from triomq.protocol.properties import parse_bytes
+from triomq.protocol.stored_properties import StoredProperties
 from triomq.protocol.subscription import SQL92, SubscriptionData
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
@@ -149,10 +149,10 @@ class FilterTable:
                 set_bits(bit_map, entry.bits)
         return bytes(bit_map)
 
-    def stored_bit_map(self, topic: str, stored_properties: bytes) -> bytes | None:
+    def stored_bit_map(self, topic: str, properties: StoredProperties) -> bytes | None:
         """Return the `bit_map` of a message as it is dispatched (`DefaultMessageStore.compute_bit_maps`). Its
         properties are decoded only if its topic has filters."""
-        return self.bit_map(topic, parse_bytes(stored_properties)) if topic in self._by_topic else None
+        return self.bit_map(topic, properties.table()) if topic in self._by_topic else None
 
     def register(self, group: str, subscriptions: list[SubscriptionData]) -> None:
         """Apply the subscriptions of a heartbeat; filters of topics that are not among them die."""

@@ -107,7 +107,7 @@ END = Action(Kind.END)
 def _check(half: HalfMessage) -> Action:
     """Count a check and return its action. Rounds in which the message was put back because it is immune count for
     nothing: with a long immunity it would be discarded before its producer was ever asked."""
-    half.properties[names.TRANSACTION_CHECK_TIMES] = str(half.check_times + 1)
+    half.properties = half.properties.with_({names.TRANSACTION_CHECK_TIMES: str(half.check_times + 1)})
     return Action(Kind.CHECK, half)
 
 
@@ -174,11 +174,14 @@ class CheckRun:
     def _judge(self, half: HalfMessage, age_ms: int, reads: CheckReads) -> Action | None:
         limit_ms = self.rules.timeout_ms
         immunity = half.properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        first_offset_text = half.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET)
         if immunity is not None:
             seconds = small_number(immunity)
             limit_ms = min(seconds * 1000, self.rules.reserved_ms) if seconds is not None else limit_ms
             if age_ms < limit_ms:
-                half.properties.setdefault(names.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
+                if first_offset_text is None:
+                    first = {names.TRANSACTION_PREPARED_QUEUE_OFFSET: str(half.queue_offset)}
+                    half.properties = half.properties.with_(first)
                 return Action(Kind.PUT_BACK, half)
         elif 0 <= age_ms < limit_ms:
             return END

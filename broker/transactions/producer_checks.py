@@ -24,7 +24,6 @@ from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transactions.check import CheckRules, CheckRun, HalfMessage, Kind
 from triomq.broker.transactions.interfaces import CheckListener, TransactionStore
 from triomq.broker.transactions.records import number
-from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.codes import RequestCode
@@ -59,15 +58,15 @@ class ProducerChecks:
         self._unasked: Counter[str] = Counter()
 
     def check(self, half: HalfMessage) -> None:
-        group = half.properties.get(names.PRODUCER_GROUP)
+        group = half.group
         may_send = self._may_send
-        topic = half.properties.get(names.REAL_TOPIC, "")
+        topic = half.topic or ""
         suits = (lambda connection: may_send(connection, topic)) if may_send is not None else None
         channel = self._producers.pick(group, suits) if group else None
         if channel is None:
             self._count_unasked(group or "")
             return
-        uniq_key = half.properties.get(names.UNIQ_KEY)
+        uniq_key = half.properties.uniq_key
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.physical_offset,
@@ -184,15 +183,15 @@ class TransactionChecks:
 
 def _check_body(half: HalfMessage) -> bytes:
     """Return the record that a producer receives: the half message under its real topic and queue, with WAIT=false."""
-    properties = {**half.properties, names.WAIT: "false"}
+    properties = half.properties.with_({names.WAIT: "false"})
     real_queue_id = number(properties.get(names.REAL_QUEUE_ID, ""))
-    topic = properties.get(names.REAL_TOPIC, "")
+    topic = half.topic or ""
     body = bytearray()
     message = MessageToStore(
         topic,
         real_queue_id if real_queue_id is not None else half.queue_id,
         half.body,
-        property_text.encode(properties),
+        properties,
         born_timestamp=half.born_timestamp,
         born_host=half.born_host,
         store_host=half.store_host,
@@ -203,5 +202,5 @@ def _check_body(half: HalfMessage) -> bytes:
     place = Place(
         physical_offset=half.physical_offset, queue_offset=half.queue_offset, store_timestamp=half.store_timestamp
     )
-    encode_into(body, topic.encode(), message, place)
+    encode_into(body, topic.encode(), message, place, properties.text)
     return bytes(body)

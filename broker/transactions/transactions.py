@@ -29,6 +29,7 @@ from typing import Final
 import structlog
 import trio
 
+from triomq.broker import redirection
 from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import MessageWriter, NotifyingPut, PendingPut, WatchedPut
 from triomq.broker.metrics.stats import BrokerStats
@@ -45,7 +46,6 @@ from triomq.broker.transactions.records import (
     number,
     op_message,
     op_to_store,
-    plain_message,
     real_message,
     replacement_in,
 )
@@ -55,6 +55,7 @@ from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import (
+    SCHEDULE_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_CONSUMER_GROUP,
     TRANS_HALF_TOPIC,
@@ -130,25 +131,29 @@ class TransactionLog:
         state = states.state(half.queue_offset)
         if state not in _UNDECIDED and state not in _COMMITTED:
             raise TransactionEnded(_WHY_NOT[state])
-        message = plain_message(half)
-        properties: dict[str, str] | None = None
-        if message is not None and half.plain is not None:
-            wait = half.plain.wait
-        else:
-            message, properties = real_message(half)
-            wait = properties.get(names.WAIT, "true") != "false"
+        message = real_message(half)
+        wait = half.properties.get(names.WAIT) != "false"
         message.queue_id = self._topics.reachable_queue(message.topic, message.queue_id)
         if state in _COMMITTED:
             self._writer.when_durable(wait, pending)
             return
-        if properties is None:
-            self._writer.put_plain(message, wait, pending)
-        else:
-            self._writer.put(message, properties, wait, pending)
+        level = half.properties.get(names.DELAY)
+        if level is not None:
+            self._delay(message, level)
+        self._writer.put(message, wait, pending)
         if pending.result.status in STORED:
             self._end(half, COMMITTED, states)
         elif pending.result.status in UNSTORABLE and state == OPEN:
             self._set_aside(half, message, pending.result.reason)
+
+    def _delay(self, message: MessageToStore, level: str) -> None:
+        """Let a committed message wait for its time, without what it had as a half message."""
+        stored = message.properties
+        own = (names.REAL_TOPIC, names.REAL_QUEUE_ID, names.TRANSACTION_PREPARED)
+        message.properties = stored.without(*own)
+        redirection.delay(message, level, self._store.delay_levels)
+        if message.topic != SCHEDULE_TOPIC:
+            message.properties = stored
 
     def rollback(self, half: HalfMessage, pending: PendingPut) -> None:
         states = self._states_of(half.queue_id)
@@ -198,7 +203,7 @@ class TransactionLog:
     def _put_op(self, queue_id: int, half_offset: int, state: int, pending: PendingPut) -> None:
         """Append the op message of a half message."""
         op = op_to_store(queue_id, half_offset, state, now_ms=self._now_ms(), host=self._store_host)
-        self._writer.put_plain(op, False, pending)
+        self._writer.put(op, False, pending)
         if pending.result.status is not PutStatus.PUT_OK:
             log.warning("op message not stored", status=pending.result.status.name, queue_offset=half_offset)
 
@@ -225,7 +230,7 @@ class TransactionLog:
         """
         found = replacement_in(last) if last is not None else None
         half = self.half_at(found.physical_offset) if found is not None else None
-        if found is None or half is None or half.properties.get(names.UNIQ_KEY) != found.uniq_key:
+        if found is None or half is None or half.properties.uniq_key != found.uniq_key:
             return
         if self._states_of(half.queue_id).state(half.queue_offset) == OPEN:
             log.warning("op message of the last record found missing; it is stored now", queue_offset=half.queue_offset)
@@ -312,7 +317,7 @@ class TransactionLog:
         states = self._states_of(queue_id)
         put = PendingPut()
         copy = copy_of(half, TRANS_HALF_TOPIC, queue_id, store_host=self._store_host, replaces=True)
-        self._writer.put(copy, {}, False, put)
+        self._writer.put(copy, False, put)
         result = put.result
         if result.is_ok:
             self._put_op(queue_id, old, result.queue_offset, PendingPut())
@@ -334,7 +339,7 @@ class TransactionLog:
         queue_id = random.randrange(both_ways(topic))
         pending = PendingPut()
         message = copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host, replaces=True)
-        self._writer.put(message, {}, False, pending)
+        self._writer.put(message, False, pending)
         result = pending.result
         if result.is_ok:
             self._put_op(half.queue_id, half.queue_offset, DISCARDED, PendingPut())
@@ -357,8 +362,8 @@ class TransactionLog:
         if not is_border(self._store.reading, physical_offset, data, record):
             raise RecordError(f"no message begins at physical offset {physical_offset}")
         half = half_message(data, record)
-        half.properties[names.TRANSACTION_CHECK_TIMES] = "0"
-        self._writer.put(copy_of(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), {}, False, pending)
+        half.properties = half.properties.with_({names.TRANSACTION_CHECK_TIMES: "0"})
+        self._writer.put(copy_of(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), False, pending)
 
     # -- reading for a check run (CheckReads) ------------------------------------------------------------------------
 

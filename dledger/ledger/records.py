@@ -8,7 +8,7 @@ sector of them in the properties are noticed: a torn write leaves nothing else t
 from __future__ import annotations
 
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
-from triomq.protocol import record, sys_flag
+from triomq.protocol import record, stored_properties, sys_flag
 from triomq.protocol.errors import RecordError
 from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.store.log.log_scan import is_torn
@@ -43,7 +43,7 @@ def opening_record(physical_offset: int, store_timestamp: int, store_host: bytes
         TERM_TOPIC.decode(),
         0,
         b"",
-        b"",
+        stored_properties.NONE,
         born_timestamp=store_timestamp,
         born_host=store_host,
         store_host=store_host,
@@ -51,5 +51,5 @@ def opening_record(physical_offset: int, store_timestamp: int, store_host: bytes
     )
     data = bytearray()
     place = Place(physical_offset=physical_offset, queue_offset=0, store_timestamp=store_timestamp)
-    record.encode_into(data, TERM_TOPIC, message, place)
+    record.encode_into(data, TERM_TOPIC, message, place, b"")
     return bytes(data)

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from triomq.protocol import record, sys_flag
+from triomq.protocol import record, stored_properties, sys_flag
 from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout, file_name
@@ -128,12 +128,12 @@ def _lost_record(damage: Damage, size: int) -> bytes:
         LOST_TOPIC.decode(),
         0,
         body,
-        b"",
+        stored_properties.NONE,
         born_timestamp=time,
         born_host=host,
         store_host=host,
         sys_flag=sys_flag.TRANSACTION_ROLLBACK,
     )
     place = Place(physical_offset=damage.begin, queue_offset=0, store_timestamp=time)
-    record.encode_into(data, LOST_TOPIC, message, place)
+    record.encode_into(data, LOST_TOPIC, message, place, b"")
     return bytes(data)

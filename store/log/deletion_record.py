@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from triomq.protocol import properties, sys_flag
+from triomq.protocol import properties, stored_properties, sys_flag
 from triomq.protocol.message_to_store import MessageToStore
 
 DELETION_TOPIC: Final = "rmq_sys_TRIOMQ_DELETED"
@@ -30,12 +30,12 @@ def deletion_record(topic: str, now_ms: int) -> MessageToStore:
         born_host=_NO_HOST,
         store_host=_NO_HOST,
         sys_flag=sys_flag.TRANSACTION_ROLLBACK,
-        properties=properties.encode({DELETED_TOPIC: topic}),
+        properties=stored_properties.of({DELETED_TOPIC: topic}),
     )
 
 
-def deleted_topic(topic: str, flags: int, stored_properties: bytes) -> str | None:
+def deleted_topic(topic: str, flags: int, stored: bytes) -> str | None:
     """Return the name of the topic that this record deletes; None for any other record."""
     if topic != DELETION_TOPIC or flags & sys_flag.TRANSACTION_MASK != sys_flag.TRANSACTION_ROLLBACK:
         return None
-    return properties.parse_bytes(stored_properties).get(DELETED_TOPIC)
+    return properties.parse_bytes(stored).get(DELETED_TOPIC)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from triomq.protocol import sys_flag
+from triomq.protocol import stored_properties, sys_flag
 from triomq.protocol.message_to_store import MessageToStore
 
 TABLES_TOPIC: Final = "rmq_sys_TRIOMQ_TABLES"
@@ -23,7 +23,7 @@ def table_record(body: bytes, now_ms: int) -> MessageToStore:
         TABLES_TOPIC,
         0,
         body,
-        b"",
+        stored_properties.NONE,
         born_timestamp=now_ms,
         born_host=_NO_HOST,
         store_host=_NO_HOST,

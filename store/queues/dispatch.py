@@ -9,15 +9,14 @@ Transactions of type prepared and rollback enter no consume queue; rollback ente
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import structlog
 
-from triomq.protocol import properties, sys_flag
 from triomq.protocol import property_names as names
-from triomq.protocol.java import cached_string_hash
+from triomq.protocol import sys_flag
 from triomq.protocol.message_to_store import Place
-from triomq.protocol.speedups import accelerated
+from triomq.protocol.stored_properties import NONE, StoredProperties, read
 from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from triomq.store.delay import DelayLevels
 from triomq.store.log.log_scan import LogScan
@@ -31,8 +30,6 @@ from triomq.store.results import ExtUnit, PutResult
 
 log = structlog.get_logger("triomq.store.dispatch")
 
-_keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
-
 RecordOfMany: TypeAlias = tuple[ConsumeQueue, int, int, int, int, str | None, str | None]
 """Queue, queue offset, physical offset, size, tags code, UNIQ_KEY and KEYS of one of the records of a SharedEntry."""
 
@@ -41,7 +38,6 @@ class DispatchEntry:
     """One record: its place, and what its queue and the index take from it."""
 
     __slots__ = (
-        "keys",
         "more_queues",
         "place",
         "properties",
@@ -50,7 +46,6 @@ class DispatchEntry:
         "sys_flag",
         "tags_code",
         "topic",
-        "uniq_key",
     )
 
     def __init__(
@@ -58,34 +53,32 @@ class DispatchEntry:
         place: Place,
         queue: ConsumeQueue | None,
         topic: str,
-        stored_properties: bytes,
-        tags_code: int = 0,
-        uniq_key: str | None = None,
-        keys: str | None = None,
+        properties: StoredProperties,
+        tags_code: int,
         record_sys_flag: int = 0,
+        result: PutResult | None = None,
     ) -> None:
-        """`queue` is None for a record that enters no consume queue."""
+        """`queue` is None for a record that enters no consume queue. `result` is the answer to a put, which a commit
+        that fails turns into a refusal."""
         self.place = place
         self.queue = queue
         self.topic = topic
-        self.properties = stored_properties
+        self.properties = properties
         self.sys_flag = record_sys_flag
         self.tags_code = tags_code
-        self.uniq_key = uniq_key
-        self.keys = keys
-        # The answer to a put, which a commit that fails turns into a refusal.
-        self.result: PutResult | None = None
+        self.result = result
         # INNER_MULTI_DISPATCH: further queues that receive an entry of the same message, each with its queue offset.
         self.more_queues: list[tuple[ConsumeQueue, int]] | None = None
 
     def index_keys(self) -> IndexKeys | None:
         """Return what the index gets of this record, None if that is nothing."""
-        if not self.uniq_key and (not self.keys or not self.keys.strip(" ")):
+        uniq_key, keys = self.properties.uniq_key, self.properties.keys
+        if not uniq_key and (not keys or not keys.strip(" ")):
             return None
         if self.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK:
             return None
         place = self.place
-        return self.topic, self.uniq_key, self.keys, place.physical_offset, place.store_timestamp
+        return self.topic, uniq_key, keys, place.physical_offset, place.store_timestamp
 
     def queue_places(self) -> list[tuple[ConsumeQueue, int]]:
         """Return all queues that receive an entry of the message, each with its queue offset."""
@@ -101,8 +94,7 @@ class SharedEntry(DispatchEntry):
     __slots__ = ("records",)
 
     def __init__(self, result: PutResult, records: list[RecordOfMany]) -> None:
-        super().__init__(result, None, "", b"")
-        self.result = result
+        super().__init__(result, None, "", NONE, 0, 0, result)
         self.records = records
 
     def queue_places(self) -> list[tuple[ConsumeQueue, int]]:
@@ -111,7 +103,7 @@ class SharedEntry(DispatchEntry):
 
 
 # (topic, properties) -> bit map of the ext unit, or None (the broker's bloom filter over SQL92 groups).
-BitMapOf = Callable[[str, bytes], bytes | None]
+BitMapOf = Callable[[str, StoredProperties], bytes | None]
 
 
 class Dispatch:
@@ -219,19 +211,14 @@ class Dispatch:
     def entry_of(self, fields: ScannedRecord) -> DispatchEntry:
         """Return the DispatchEntry of a record in the log."""
         topic = fields.topic.decode("utf-8", "replace")
-        plain = _keys_and_tags(fields.properties, ())
-        table: dict[str, str] | None = None
-        if plain is not None:
-            tags_code, uniq_key, keys, _ = plain
-        else:
-            table = properties.parse_bytes(fields.properties)
-            tags_code = self._tags_code(topic, table, fields.store_timestamp)
-            uniq_key = table.get(names.UNIQ_KEY)
-            keys = table.get(names.KEYS)
+        properties = read(fields.properties)
         queue = self._queue_of(topic, fields)
-        entry = DispatchEntry(fields, queue, topic, fields.properties, tags_code, uniq_key, keys, fields.sys_flag)
-        if self._multi_dispatch and entry.queue is not None and table and names.INNER_MULTI_QUEUE_OFFSET in table:
-            entry.more_queues = self._more_queues(table, fields.queue_id)
+        tags_code = self._tags_code(topic, properties, fields.store_timestamp)
+        entry = DispatchEntry(fields, queue, topic, properties, tags_code, fields.sys_flag)
+        if self._multi_dispatch and queue is not None:
+            offsets = properties.get(names.INNER_MULTI_QUEUE_OFFSET)
+            if offsets is not None:
+                entry.more_queues = self._more_queues(properties, offsets, fields.queue_id)
         return entry
 
     def _queue_of(self, topic: str, fields: ScannedRecord) -> ConsumeQueue | None:
@@ -247,21 +234,20 @@ class Dispatch:
             )
             return None
 
-    def _tags_code(self, topic: str, table: dict[str, str], store_timestamp: int) -> int:
-        if topic == SCHEDULE_TOPIC and names.DELAY in table:
+    def _tags_code(self, topic: str, properties: StoredProperties, store_timestamp: int) -> int:
+        if topic == SCHEDULE_TOPIC and (delay := properties.get(names.DELAY)) is not None:
             try:
-                level = int(table[names.DELAY])
+                level = int(delay)
             except ValueError:
                 level = 0
             if level > 0:
                 return self._delay_levels.deliver_at(level, store_timestamp)
-        tags = table.get(names.TAGS)
-        return cached_string_hash(tags) if tags else 0
+        return properties.tags_code
 
-    def _more_queues(self, table: dict[str, str], queue_id: int) -> list[tuple[ConsumeQueue, int]]:
+    def _more_queues(self, properties: StoredProperties, offsets: str, queue_id: int) -> list[tuple[ConsumeQueue, int]]:
         found: list[tuple[ConsumeQueue, int]] = []
-        offsets = table[names.INNER_MULTI_QUEUE_OFFSET].split(",")
-        for name, offset in zip(table.get(names.INNER_MULTI_DISPATCH, "").split(","), offsets, strict=False):
+        queue_names = (properties.get(names.INNER_MULTI_DISPATCH) or "").split(",")
+        for name, offset in zip(queue_names, offsets.split(","), strict=False):
             try:
                 found.append((self.multi_queue(name, queue_id), int(offset)))
             except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from triomq.protocol import properties, record
+from triomq.protocol import record, stored_properties
 from triomq.protocol.address import HostPort
 from triomq.store.config import FlushDiskType, StoreSettings
 from triomq.store.message_store import DefaultMessageStore
@@ -54,11 +54,10 @@ def message_of(number: int) -> MessageToStore:
         TOPIC,
         number % QUEUES,
         body_of(number),
-        properties.encode({"UNIQ_KEY": key}),
+        stored_properties.of({"UNIQ_KEY": key}),
         born_timestamp=now_ms(),
         born_host=_HOST,
         store_host=_HOST,
-        uniq_key=key,
     )
 
 

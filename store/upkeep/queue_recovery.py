@@ -114,7 +114,7 @@ class QueueRecovery:
 
     def _end_lives(self, entry: DispatchEntry) -> None:
         """Remove the queues of a topic that was deleted here. Trusted ones that have later messages were made since."""
-        topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties)
+        topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties.text)
         for queue in self._queues.of_topic(topic) if topic is not None else ():
             if self.are_doubtful or queue.max_physical_end <= entry.place.physical_offset:
                 self._lives.pop(queue, None)
@@ -349,7 +349,7 @@ class QueueRecovery:
                 self._place_in_short(more, queue_offset, entry)
 
     def _end_short_lives(self, entry: DispatchEntry) -> None:
-        topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties)
+        topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties.text)
         for queue in self._short:
             if queue.topic == topic and queue.max_physical_end <= entry.place.physical_offset:
                 self._lives.pop(queue, None)

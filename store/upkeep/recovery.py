@@ -283,7 +283,7 @@ class Recovery:
         index = self._index
         if not index.is_enabled or entry.place.physical_offset < self._index_end:
             return
-        if entry.uniq_key is None and entry.keys is None:
+        if entry.properties.uniq_key is None and entry.properties.keys is None:
             return
         if not self._is_index_current:
             self._is_index_current = True

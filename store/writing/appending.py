@@ -10,13 +10,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from triomq.protocol import properties, record, sys_flag
+from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
+from triomq.protocol import record, sys_flag
 from triomq.protocol.clock import NowMs
-from triomq.protocol.java import cached_string_hash
 from triomq.protocol.message_to_store import Place
 from triomq.protocol.record import BatchUnit
-from triomq.protocol.speedups import accelerated
+from triomq.protocol.stored_properties import StoredProperties, read, read_properties
 from triomq.store.contents import Contents
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
@@ -30,12 +30,11 @@ from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.writing.committing import Committing
 
 _PUT_OK: Final = PutStatus.PUT_OK
-_keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 
-_SEPARATOR: Final = properties.PROPERTY_SEPARATOR.encode()
+_SEPARATOR: Final = property_text.PROPERTY_SEPARATOR.encode()
 _SEPARATOR_BYTE: Final = 2
 
-MAX_PROPERTIES_BYTES: Final = properties.MAX_PROPERTIES_BYTES
+MAX_PROPERTIES_BYTES: Final = property_text.MAX_PROPERTIES_BYTES
 # The number of bytes by which a record may exceed maxMessageSize.
 RECORD_ALLOWANCE_BYTES: Final = 64 * 1024
 # An append commits when more than this is pending, so the tail buffer is bounded whatever the caller does.
@@ -73,21 +72,20 @@ class Appending:
             queue = self._queues.get(message.topic, message.queue_id)
         except ValueError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
-        more = None
-        if message.multi_queues and self._settings.now.enable_multi_dispatch:
+        properties, more = message.properties, None
+        if properties.special is not None and self._settings.now.enable_multi_dispatch:
             try:
-                more = self._take_more_queues(message)
+                properties, more = self._take_more_queues(message)
             except ValueError as error:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
-            message = message.with_content(message.flag, message.body, _with_queue_offsets(message.properties, more))
         topic = queue.topic_bytes
         body_bytes = len(message.body)
         topic_bytes = len(topic)
-        properties_bytes = len(message.properties)
+        properties_bytes = len(properties.text)
         size = record.FIXED_BYTES + body_bytes + topic_bytes + properties_bytes
         size += len(message.born_host) + len(message.store_host) - 16
         if topic_bytes > record.MAX_TOPIC_BYTES or properties_bytes > MAX_PROPERTIES_BYTES:
-            return _too_long(topic, message.properties)
+            return _too_long(topic, properties.text)
         limit = self._settings.max_message_bytes
         if body_bytes > limit or size > limit + RECORD_ALLOWANCE_BYTES:
             return PutResult(
@@ -97,7 +95,7 @@ class Appending:
         if size > commit_log.longest_record_bytes:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit into a log file")
         try:
-            result = self._encode(message, queue, size)
+            result = self._encode(message, properties, queue, size)
             if more is not None and result.is_ok:
                 # One entry per queue, even if the message names a queue more than once.
                 self._committing.pending[-1].more_queues = list(dict(more).items())
@@ -109,17 +107,19 @@ class Appending:
             self._committing.commit()
         return result
 
-    def _encode(self, message: MessageToStore, queue: ConsumeQueue, size: int) -> PutResult:
+    def _encode(
+        self, message: MessageToStore, properties: StoredProperties, queue: ConsumeQueue, size: int
+    ) -> PutResult:
         commit_log = self._log
         is_queued = not message.sys_flag & sys_flag.TRANSACTION_PREPARED  # the bit that prepared and rollback share
         queue_offset = queue.next_offset if is_queued else 0
         result = PutResult(_PUT_OK, commit_log.place(size), size, queue_offset, self._now_ms(), 1)
         try:
-            record.encode_into(commit_log.tail, queue.topic_bytes, message, result)
+            record.encode_into(commit_log.tail, queue.topic_bytes, message, result, properties.text)
         except struct.error as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
         commit_log.next_offset = result.physical_offset + size
-        tags_code = message.tags_code
+        tags_code = properties.tags_code
         if message.deliver_after_ms > 0:
             tags_code = result.store_timestamp + message.deliver_after_ms
         if is_queued:
@@ -128,13 +128,11 @@ class Appending:
             result,
             queue if is_queued else None,
             message.topic,
-            message.properties,
+            properties,
             tags_code,
-            message.uniq_key,
-            message.keys,
             message.sys_flag,
+            result,
         )
-        entry.result = result
         self._committing.pending.append(entry)
         return result
 
@@ -159,13 +157,13 @@ class Appending:
                 return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         topic = message.topic
         queue = self._queues.get(topic, 0)
-        size = record.FIXED_BYTES + len(queue.topic_bytes) + len(message.body) + len(message.properties)
-        if len(message.properties) > MAX_PROPERTIES_BYTES:
-            return _too_long(topic.encode(), message.properties)
+        size = record.FIXED_BYTES + len(queue.topic_bytes) + len(message.body) + len(message.properties.text)
+        if len(message.properties.text) > MAX_PROPERTIES_BYTES:
+            return _too_long(topic.encode(), message.properties.text)
         if size > self._log.longest_record_bytes:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit into a log file")
         try:
-            return self._encode(message, queue, size)
+            return self._encode(message, message.properties, queue, size)
         except BaseException as error:  # the tail may hold half of a record
             self._fail_stop.fail("an append", error)
 
@@ -186,10 +184,10 @@ class Appending:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
         topic = queue.topic_bytes
         if len(topic) > record.MAX_TOPIC_BYTES:
-            return _too_long(topic, message.properties)
+            return _too_long(topic, message.properties.text)
         shared_bytes = record.FIXED_BYTES + len(topic) + len(message.born_host) + len(message.store_host) - 16
         record_limit = limit + RECORD_ALLOWANCE_BYTES
-        shared = message.properties
+        shared = message.properties.text
         behind_separator = _SEPARATOR + shared
         texts: list[bytes] = []
         sizes: list[int] = []
@@ -241,7 +239,7 @@ class Appending:
             store_timestamp=store_timestamp,
             message_count=len(units),
         )
-        message, place = shared.with_content(0, b"", b""), Place(store_timestamp)  # of each unit in turn
+        message, place = shared.with_content(0, b""), Place(store_timestamp)  # of each unit in turn
         records: list[RecordOfMany] = []
         for number in range(len(units)):
             unit, stored, physical_offset = units[number], texts[number], offsets[number]
@@ -249,13 +247,12 @@ class Appending:
             place.queue_offset = queue_offset
             message.flag = unit.flag
             message.body = unit.body
-            message.properties = stored
             try:
-                record.encode_into(tail, topic, message, place)
+                record.encode_into(tail, topic, message, place, stored)
             except struct.error as error:
                 del tail[tail_length:]
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
-            tags_code, uniq_key, keys, _ = _keys_and_tags(stored, ()) or _any_keys_and_tags(stored)
+            tags_code, uniq_key, keys, _, _ = read_properties(stored, ())
             records.append((queue, queue_offset, physical_offset, sizes[number], tags_code, uniq_key, keys))
             queue_offset += 1
         commit_log.next_offset = end
@@ -267,14 +264,20 @@ class Appending:
             self._committing.pending.extend(_entry_of_each(shared, texts, records, result))
         return result
 
-    def _take_more_queues(self, message: MessageToStore) -> list[tuple[ConsumeQueue, int]]:
-        """Return the queues of INNER_MULTI_DISPATCH, each with the queue offset of this message. Raises ValueError."""
-        return [
-            (queue, queue.next_offset)
-            for queue in [
-                self._dispatch.multi_queue(name, message.queue_id) for name in (message.multi_queues or "").split(",")
-            ]
-        ]
+    def _take_more_queues(
+        self, message: MessageToStore
+    ) -> tuple[StoredProperties, list[tuple[ConsumeQueue, int]] | None]:
+        """Return the queues of INNER_MULTI_DISPATCH, each with the queue offset of this message, and the properties
+        that say so; None instead of queues if it names none, or has entered them before it was stored again. Raises
+        ValueError."""
+        properties = message.properties
+        queue_names = properties.get(names.INNER_MULTI_DISPATCH)
+        if queue_names is None or properties.get(names.INNER_MULTI_QUEUE_OFFSET) is not None:
+            return properties, None
+        queues = [self._dispatch.multi_queue(name, message.queue_id) for name in queue_names.split(",")]
+        more = [(queue, queue.next_offset) for queue in queues]
+        offsets = ",".join([str(offset) for _, offset in more])
+        return properties.without(names.WAIT).with_({names.INNER_MULTI_QUEUE_OFFSET: offsets}), more
 
 
 def _entry_of_each(
@@ -283,13 +286,11 @@ def _entry_of_each(
     """Return an entry for each message of a batch: a quorum has them one by one, and an ext unit needs all of it."""
     entries: list[DispatchEntry] = []
     for stored, each in zip(texts, records, strict=True):
-        queue, queue_offset, physical_offset, size_bytes, tags_code, uniq_key, keys = each
+        queue, queue_offset, physical_offset, size_bytes, tags_code, _, _ = each
         place = Place(
             result.store_timestamp, physical_offset=physical_offset, queue_offset=queue_offset, size_bytes=size_bytes
         )
-        entry = DispatchEntry(place, queue, shared.topic, stored, tags_code, uniq_key, keys, shared.sys_flag)
-        entry.result = result
-        entries.append(entry)
+        entries.append(DispatchEntry(place, queue, shared.topic, read(stored), tags_code, shared.sys_flag, result))
     return entries
 
 
@@ -313,18 +314,3 @@ def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:
         status = PutStatus.PROPERTIES_SIZE_EXCEEDED
         reason = f"the properties have {len(stored_properties)} bytes, the limit is {MAX_PROPERTIES_BYTES}"
     return PutResult(status, reason=reason)
-
-
-def _any_keys_and_tags(stored: bytes) -> tuple[int, str | None, str | None, tuple[str | None, ...]]:
-    """Return hash of the tags, unique key and keys where `keys_and_tags` leaves them to Python; a delay in a batch has
-    no effect."""
-    table = properties.parse_bytes(stored)
-    tags = table.get(names.TAGS)
-    return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS), ()
-
-
-def _with_queue_offsets(stored_properties: bytes, more: list[tuple[ConsumeQueue, int]]) -> bytes:
-    table = properties.parse_bytes(stored_properties)
-    table.pop(names.WAIT, None)
-    table[names.INNER_MULTI_QUEUE_OFFSET] = ",".join([str(offset) for _, offset in more])
-    return properties.encode(table)

@@ -232,7 +232,7 @@ class Replica:
 
     def _add_again(self, entry: DispatchEntry, topics: frozenset[str]) -> None:
         """Add the record's entry to those of its queues that are of these topics, or end the topic that it deletes."""
-        ended = deleted_topic(entry.topic, entry.sys_flag, entry.properties) if entry.queue is None else None
+        ended = deleted_topic(entry.topic, entry.sys_flag, entry.properties.text) if entry.queue is None else None
         if ended is not None and ended in topics:
             self._end_topic(ended)
         for queue, queue_offset in entry.queue_places():
@@ -303,7 +303,7 @@ class Replica:
             for more, queue_offset in entry.more_queues or ():
                 self._make_room(more, queue_offset)
         else:
-            topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties)
+            topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties.text)
             if topic is not None:
                 self._end_topic(topic)
             elif self.on_tables is not None and is_table_record(entry.topic, entry.sys_flag):

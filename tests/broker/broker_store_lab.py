@@ -12,6 +12,7 @@ import trio.testing
 from broker_fakes import MemoryFile
 from msgspec.structs import replace
 
+from triomq.broker import redirection
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import AwaitedPut, MessageWriter
@@ -19,10 +20,8 @@ from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.undeliverable import Undeliverable
-from triomq.protocol import properties as property_text
-from triomq.protocol import record
+from triomq.protocol import record, stored_properties
 from triomq.protocol.address import HostPort
-from triomq.protocol.java import string_hash
 from triomq.protocol.message import MessageExt
 from triomq.store.config import StoreSettings
 from triomq.store.message_store import DefaultMessageStore
@@ -94,29 +93,30 @@ class Lab:
     async def put(self, topic: str, body: bytes = b"hello", queue_id: int = 0, **properties: str) -> PutResult:
         """Store a message as a producer would send it."""
         pending = AwaitedPut()
-        self.writer.put(self.message(topic, body, queue_id, properties), properties, False, pending)
+        message = self.message(topic, body, queue_id, properties)
+        if "DELAY" in properties:
+            redirection.delay(message, properties["DELAY"], self.store.delay_levels)
+        self.writer.put(message, False, pending)
         return await pending.wait()
 
     async def put_half(self, topic: str, body: bytes = b"half", queue_id: int = 0, **properties: str) -> PutResult:
         properties = {"TRAN_MSG": "true", "PGROUP": "PID", **properties}
         pending = AwaitedPut()
-        self.writer.put_half(self.message(topic, body, queue_id, properties), properties, False, pending)
+        message = self.message(topic, body, queue_id, properties)
+        redirection.hold(message)
+        self.writer.put(message, False, pending)
         return await pending.wait()
 
     def message(self, topic: str, body: bytes, queue_id: int, properties: dict[str, str]) -> MessageToStore:
-        tags = properties.get("TAGS")
         return MessageToStore(
             topic,
             queue_id,
             body,
-            property_text.encode(properties),
+            stored_properties.of(properties),
             born_timestamp=self.now_ms(),
             born_host=BORN_HOST.packed,
             store_host=STORE_HOST.packed,
             flag=7,
-            tags_code=string_hash(tags) if tags else 0,
-            uniq_key=properties.get("UNIQ_KEY"),
-            keys=properties.get("KEYS"),
         )
 
     def messages(self, topic: str, queue_id: int = 0) -> list[MessageExt]:

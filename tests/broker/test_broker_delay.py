@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets, real_message
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.protocol import stored_properties
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.errors import RecordError
@@ -257,7 +258,7 @@ async def test_what_rocketmq_stored_is_delivered_as_rocketmq_would_encode_it(
     """Its clients end properties with a separator, and a later property replaces an earlier one."""
     async with open_lab(tmp_path) as lab, delivering(lab):
         message = lab.message(SCHEDULE_TOPIC, b"body", 0, {})
-        message.properties = (
+        message.properties = stored_properties.read(
             b"KEYS\x01a\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02DELAY\x011\x02KEYS\x01b\x02empty\x01\x02"
         )
         message.deliver_after_ms = 1000
@@ -525,7 +526,9 @@ def test_damage_to_a_delayed_body_is_not_covered_by_a_new_crc() -> None:
 def _delivered(data: bytearray) -> bytearray:
     """The record of the message that is delivered for this one."""
     delivered = bytearray()
-    encode_into(delivered, b"T", real_message(bytes(data)), Place(physical_offset=0, queue_offset=0, store_timestamp=0))
+    message = real_message(bytes(data))
+    place = Place(physical_offset=0, queue_offset=0, store_timestamp=0)
+    encode_into(delivered, b"T", message, place, message.properties.text)
     return delivered
 
 

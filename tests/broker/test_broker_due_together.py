@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.protocol import stored_properties
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.speedups import fast_path
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
@@ -56,7 +57,7 @@ class Delayed:
             SCHEDULE_TOPIC,
             0,
             self.body,
-            self.properties,
+            stored_properties.read(self.properties),
             born_timestamp=START_MS - 5,
             born_host=self.born_host,
             store_host=self.store_host,
@@ -206,6 +207,7 @@ async def test_usual_messages_of_a_block_are_one_put(
         lab.topics.update(TopicConfig(topic_name="Less", read_queue_nums=3, write_queue_nums=2))
         counts: list[int] = []
         count_puts(lab, counts)
+        lab.is_committing = False  # one put does not end the turn here
         assert delivery.deliver(1)
         assert counts == [puts]
         assert offsets.get(1) == len(delayed)

@@ -49,7 +49,7 @@ class Put(PendingPut):
 def put(lab: Lab, notes: list[tuple[str, PutStatus]], *names: str, wait: bool = True, then: str = "") -> None:
     for name in names:
         pending = Put(notes, name, (lab, then) if then else None)
-        lab.writer.put(lab.message("T", name.encode(), 0, {}), {}, wait, pending)
+        lab.writer.put(lab.message("T", name.encode(), 0, {}), wait, pending)
 
 
 def break_log(lab: Lab, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
@@ -148,7 +148,7 @@ async def test_a_put_that_may_wait_long_gives_its_body_back(
     """A disk or a slave that hangs would hold ten thousand of them in memory."""
     async with open_lab(tmp_path, store=store) as lab:
         pending = Put([], "a")
-        lab.writer.put(lab.message("T", b"a", 0, {}), {}, wait, pending)
+        lab.writer.put(lab.message("T", b"a", 0, {}), wait, pending)
         assert pending.has_body is has_body
         assert lab.bodies("T") == [b"a"]
 
@@ -210,7 +210,7 @@ async def test_a_put_waits_for_its_last_byte_on_the_slave(tmp_path: Path) -> Non
         lab.is_committing = False
         first, second = Put(notes, "a"), Put(notes, "b")
         for pending in (first, second):
-            lab.writer.put(lab.message("T", b"x", 0, {}), {}, True, pending)
+            lab.writer.put(lab.message("T", b"x", 0, {}), True, pending)
         lab.store.commit()
         slaves.replicated.advance(first.result.last_offset)
         assert notes == [], "the slave lacks the first one's last byte"
@@ -222,7 +222,7 @@ async def test_a_put_waits_for_its_last_byte_on_the_slave(tmp_path: Path) -> Non
         assert notes == [("a", OK), ("b", OK)]
         third, fourth = Put(notes, "c"), Put(notes, "d")
         for pending in (third, fourth):
-            lab.writer.put(lab.message("T", b"x", 0, {}), {}, True, pending)
+            lab.writer.put(lab.message("T", b"x", 0, {}), True, pending)
         lab.store.commit()
         slaves.replicated.advance(fourth.result.last_offset)
         assert notes[2:] == [("c", OK)], "one report that passes the third and lacks a byte of the fourth"

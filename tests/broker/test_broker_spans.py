@@ -25,6 +25,7 @@ from stored_records import encoded
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from triomq.broker import redirection
 from triomq.broker.configuration import Configuration
 from triomq.broker.extensions import Extensions
 from triomq.broker.lifecycle.configuration_check import configuration_problems
@@ -110,7 +111,9 @@ class Tracing:
     def put(self, *, wait: bool = True, **properties: str) -> AwaitedPut:
         pending = AwaitedPut()
         message = self.lab.message("Orders", b"hello", 3, properties)
-        self.writer.put(message, properties, wait, pending)
+        if "DELAY" in properties:
+            redirection.delay(message, properties["DELAY"], self.lab.store.delay_levels)
+        self.writer.put(message, wait, pending)
         return pending
 
 

@@ -234,7 +234,7 @@ async def test_a_put_behind_a_repeated_commit_waits_for_its_own_bytes(
         written = lab.store.appended_offset
         lab.is_committing = False
         pending = PendingPut()
-        lab.writer.put(lab.message("T", b"more", 0, {}), {}, True, pending)
+        lab.writer.put(lab.message("T", b"more", 0, {}), True, pending)
         async with trio.open_nursery() as nursery:
             await nursery.start(lab.store.run)
             await lab.store.flushed.wait_beyond(written - 1)

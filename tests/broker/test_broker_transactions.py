@@ -26,6 +26,7 @@ from triomq.broker.transactions.check import HalfMessage, HalfRead
 from triomq.broker.transactions.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.transactions.records import UNDECIDED_FLAG
 from triomq.broker.transactions.transactions import TransactionLog
+from triomq.protocol import stored_properties
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
@@ -412,7 +413,7 @@ async def test_the_check_of_the_real_broker(tmp_path: Path, autojump_clock: trio
             sys_flag=theirs.sys_flag,
             reconsume_times=0,
             body=theirs.body,
-            properties={**theirs.properties, "WAIT": "true"},
+            properties=stored_properties.of({**theirs.properties, "WAIT": "true"}),
         )
         transactions.listener.check(half)
         [request] = transactions.producer.oneways
@@ -456,7 +457,8 @@ async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: tri
 
 def half_of(group: str | None) -> HalfMessage:
     properties = {} if group is None else {"PGROUP": group}
-    return HalfMessage(0, 0, 0, 0, 0, STORE_HOST.packed, STORE_HOST.packed, 0, 0, 0, b"", properties)
+    host = STORE_HOST.packed
+    return HalfMessage(0, 0, 0, 0, 0, host, host, 0, 0, 0, b"", stored_properties.of(properties))
 
 
 def test_half_messages_of_groups_that_are_gone_are_one_line_that_counts_them() -> None:
@@ -545,7 +547,7 @@ async def test_a_half_message_that_names_no_queue_is_not_committed(
         half = await transactions.lab.put_half("T", b"lost")
         found = transactions.log.read_half(0, 0).message
         assert found is not None
-        found.properties.update(properties)
+        found.properties = found.properties.with_(properties)
         with pytest.raises(RecordError, match="do not name a queue"):
             transactions.log.commit(found, AwaitedPut())
         assert transactions.lab.bodies(TRANS_OP_HALF_TOPIC) == []

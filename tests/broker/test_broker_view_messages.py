@@ -19,6 +19,7 @@ from triomq.dashboard.views import Ask, Data, NotThere, Steps
 from triomq.protocol import message_id
 from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.protocol.record import encode_into
+from triomq.protocol.stored_properties import NONE
 from triomq.remoting.scheduling.step_line import NO_LINE
 
 BODY_AT = 88
@@ -157,11 +158,11 @@ async def test_a_body_that_looks_like_a_record_of_a_topic_that_one_may_see_is_no
         await broker.send("open", b"first")
         inner = bytearray()
         host = message_id.parse_offset_message_id((await listed(broker, topic="open"))[0].id)[0].packed
-        fake = MessageToStore("open", 0, b"stolen", b"", born_timestamp=1, born_host=host, store_host=host)
+        fake = MessageToStore("open", 0, b"stolen", NONE, born_timestamp=1, born_host=host, store_host=host)
         assert broker.controller.serving is not None
         reading = broker.controller.serving.store.reading
         at = reading.max_physical_offset + BODY_AT
-        encode_into(inner, b"open", fake, Place(physical_offset=at, queue_offset=0, store_timestamp=1))
+        encode_into(inner, b"open", fake, Place(physical_offset=at, queue_offset=0, store_timestamp=1), b"")
         await broker.send("secret", bytes(inner) + b"behind")
         assert reading.record_at(at) == bytes(inner), "the attack is one"
         with pytest.raises(NotThere):

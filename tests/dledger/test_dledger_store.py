@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from store_lab import MemberStore, open_member
 from store_support import abandon, inline, message, small_settings
 
+from triomq.broker import redirection
 from triomq.broker.configuration import Configuration
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
 from triomq.broker.message_writer import MessageWriter, PendingPut, WatchedPut
@@ -23,7 +24,7 @@ from triomq.broker.spans.puts import TracingWriter
 from triomq.broker.spans.recorder import Recorder
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.undeliverable import Undeliverable
-from triomq.protocol import property_names as names
+from triomq.protocol import stored_properties
 from triomq.protocol.command import new_request
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.record import BatchUnit
@@ -83,7 +84,7 @@ async def test_a_put_is_complete_when_a_quorum_has_it_although_others_of_its_com
     writer = MessageWriter(Configuration(store=settings), member.store, lambda: None)
     puts = [WatchedPut(lambda result: None) for _ in range(3)]
     for put in puts:
-        writer.put_plain(message(), True, put)
+        writer.put(message(), True, put)
     member.store.commit()
     member.commit_all(until=0)
     assert not puts[1].is_finished and not puts[2].is_finished
@@ -99,7 +100,9 @@ async def leader_with_delayed(tmp_path: Path, *bodies: bytes) -> tuple[MemberSto
     configuration = Configuration(store=small_settings(tmp_path, enable_dleger_commit_log=True))
     writer = MessageWriter(configuration, member.store, lambda: None)
     for body in bodies:
-        writer.put(message(body=body), {names.DELAY: "1"}, False, PendingPut())
+        delayed = message(body=body, properties=b"DELAY\x011")
+        redirection.delay(delayed, "1", member.store.delay_levels)
+        writer.put(delayed, False, PendingPut())
     member.store.commit()
     member.commit_all()
     topics, offsets = TopicTable(MemoryFile(), now_ms=clock), DelayOffsets(offload=inline)
@@ -149,8 +152,8 @@ async def test_the_quorum_is_a_phase_of_a_traced_put(tmp_path: Path) -> None:
     writer.spans = Recorder(provider, FakeClock(), "broker-a")
     put = WatchedPut(lambda result: None)
     traced = message()
-    traced.properties = f"traceparent\x0100-{1:032x}-{2:016x}-01".encode()
-    writer.put_plain(traced, True, put)
+    traced.properties = stored_properties.of({"traceparent": f"00-{1:032x}-{2:016x}-01"})
+    writer.put(traced, True, put)
     member.store.commit()
     assert [span.name for span in exporter.get_finished_spans()] == ["append"]
     member.commit_all()

@@ -10,6 +10,7 @@ from broker_store_lab import Lab, WallClock
 from broker_transaction_lab import COMMIT, ROLLBACK, Transactions
 from store_lab import MemberStore
 
+from triomq.broker import redirection
 from triomq.broker.message_writer import MessageWriter, WatchedPut
 from triomq.broker.undeliverable import Undeliverable
 from triomq.store.results import PutResult, PutStatus
@@ -31,7 +32,9 @@ class Group:
         lab = self.transactions.lab
         properties = {"TRAN_MSG": "true", "PGROUP": "PID", "UNIQ_KEY": "U"}
         put = WatchedPut(lambda result: None)
-        lab.writer.put_half(lab.message("T", b"half", 0, properties), properties, False, put)
+        message = lab.message("T", b"half", 0, properties)
+        redirection.hold(message)
+        lab.writer.put(message, False, put)
         self.member.store.commit()
         self.commit_all()
         self.clock.turn(3_600_000)

@@ -34,7 +34,7 @@ from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.transactions import records as transaction_records
-from triomq.protocol import property_names as names
+from triomq.protocol import stored_properties
 from triomq.protocol.bodies import fastjson_reader, fastjson_writer
 from triomq.protocol.errors import BodyError, RecordError
 from triomq.protocol.record import read_fields
@@ -172,10 +172,9 @@ def transaction_records_of_a_queue(data: bytes) -> None:
     assert op is None or op.half_offset is None or op.half_offset >= 0
     with contextlib.suppress(RecordError):
         half = transaction_records.half_message(data, read_fields(data, 0, len(data)))
-        message, properties = transaction_records.real_message(half)
+        message = transaction_records.real_message(half)
         assert message.queue_id >= 0
         assert message.topic
-        assert names.REAL_TOPIC not in properties
 
 
 class StoreFiles:
@@ -244,11 +243,9 @@ class StoreFiles:
 
 
 def _put(store: DefaultMessageStore, topic: str, key: str) -> None:
-    properties = f"KEYS\x01{key}".encode()
+    properties = stored_properties.of({"KEYS": key})
     store.append(
-        MessageToStore(
-            topic, 0, key.encode() * 9, properties, born_timestamp=NOW_MS, born_host=HOST, store_host=HOST, keys=key
-        )
+        MessageToStore(topic, 0, key.encode() * 9, properties, born_timestamp=NOW_MS, born_host=HOST, store_host=HOST)
     )
 
 

@@ -13,14 +13,16 @@ from typing import Any
 
 import fast_paths
 
-from triomq.protocol import frame, properties
+from triomq.protocol import frame
 from triomq.protocol import record as stored_record
+from triomq.protocol import stored_properties as stored
 from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError, RecordError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
 from triomq.protocol.message import MessageExt
+from triomq.protocol.stored_properties import SPECIAL
 from triomq.store.log import scanned_record
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES
 
@@ -56,15 +58,16 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
             assert fast == base.decode_header(SendMessageRequestHeaderV2, decode_entries(data, 0, len(data)))
 
     def stored_properties(data: bytes) -> None:
-        for more in ((), ("REAL_TOPIC", "DELAY")):
-            expected = properties.keys_and_tags_reference(data, more) if data.isascii() else None
-            fast = protocol.keys_and_tags(data, more)
-            assert fast == expected or (fast is None and more and data.count(b"\2") >= 32)
+        for wanted in ((), SPECIAL):
+            assert protocol.read_properties(data, wanted) == stored.read_properties_reference(data, wanted)
+        added = {"REAL_TOPIC": "T", "REAL_QID": "0"}
+        fast = protocol.properties_with(data, added, SPECIAL)
+        assert fast is None or fast == stored.properties_with_reference(data, added, SPECIAL)
 
     def sent_properties(data: bytes) -> None:
         text = data.decode("latin-1")
-        fast = protocol.text_to_store(text, "cluster")
-        assert fast is None or fast == properties.text_to_store_reference(text, "cluster")
+        fast = protocol.properties_to_store(text, "cluster", SPECIAL)
+        assert fast is None or fast == stored.properties_to_store_reference(text, "cluster", SPECIAL)
 
     def record(data: bytes) -> None:
         """Read a record; the first two bytes of the input give its position."""

@@ -27,6 +27,7 @@ from triomq.protocol import (
     record,
     response_template,
     speedups,
+    stored_properties,
     sys_flag,
 )
 from triomq.protocol import property_names as names
@@ -88,63 +89,84 @@ pair = st.one_of(
 )
 
 
-@given(st.lists(pair, max_size=8).map("\x02".join), st.sampled_from(["DefaultCluster", "", "ü"]))
-def test_text_to_store(c: ModuleType, text: str, cluster: str) -> None:
-    answer = c.text_to_store(text, cluster)
-    expected = properties.text_to_store_reference(text, cluster)
+text_of_pairs = st.lists(pair, max_size=8).map("\x02".join)
+WANTED = st.lists(st.sampled_from([*PROPERTY_NAMES, *SPECIAL_NAMES]), max_size=16).map(tuple)
+
+
+@given(text_of_pairs, st.sampled_from(["DefaultCluster", "", "ü"]), WANTED)
+def test_properties_to_store(c: ModuleType, text: str, cluster: str, wanted: tuple[str, ...]) -> None:
+    answer = c.properties_to_store(text, cluster, wanted)
     if answer is not None:
-        assert answer == expected
+        assert answer == stored_properties.properties_to_store_reference(text, cluster, wanted)
         return
     found = [each.partition("\x01") for each in text.split("\x02")]
     known = [name for name, _, value in found if name and value]
     is_left_to_python = not text.isascii() or not cluster.isascii() or len(set(known)) < len(known)
-    assert expected is None or is_left_to_python or names.CLUSTER in known
+    assert is_left_to_python or names.CLUSTER in known
 
 
-def test_plain_properties_take_the_fast_path(c: ModuleType) -> None:
+def test_properties_to_store_by_example(c: ModuleType) -> None:
     text = "UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02WAIT\x01false\x02TAGS\x01t\x02"
     stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02CLUSTER\x01c"
-    assert c.text_to_store(text, "c") == (stored, False, ord("t"), "0A", "k1 k2")
-    assert c.text_to_store("", "c") == (b"CLUSTER\x01c", True, 0, None, None)
-    assert c.text_to_store("\x02".join(f"n{number}\x01v" for number in range(33)), "c") is None
+    for to_store in (c.properties_to_store, stored_properties.properties_to_store_reference):
+        assert to_store(text, "c", (names.DELAY,)) == (stored, "false", (ord("t"), "0A", "k1 k2", None, True))
+        assert to_store("", "c", ()) == (b"CLUSTER\x01c", None, (0, None, None, None, True))
+        delayed = to_store("DELAY\x013\x02lonely", "c", ("absent", "DELAY"))
+        assert delayed == (b"DELAY\x013\x02CLUSTER\x01c", None, (0, None, None, (None, "3"), True))
+    assert c.properties_to_store("\x02".join(f"n{number}\x01v" for number in range(33)), "c", ()) is None
 
 
-MORE = st.lists(st.sampled_from([*PROPERTY_NAMES, names.DELAY, "é"]), max_size=9).map(tuple)
-
-
-@given(st.lists(pair, max_size=8).map("\x02".join), st.binary(max_size=4), MORE)
-def test_keys_and_tags(c: ModuleType, text: str, garbage: bytes, more: tuple[str, ...]) -> None:
+@given(text_of_pairs, st.binary(max_size=4), WANTED)
+@example("é\x011\x02TAGS\x01😀", b"\xf0\x9f", ("TAGS",))
+def test_read_properties(c: ModuleType, text: str, garbage: bytes, wanted: tuple[str, ...]) -> None:
     stored = text.encode("utf-8", "replace") + garbage
-    expected = properties.keys_and_tags_reference(stored, more)
-    assert c.keys_and_tags(stored, more) == (expected if stored.isascii() and len(more) <= 8 else None)
+    assert c.read_properties(stored, wanted) == stored_properties.read_properties_reference(stored, wanted)
 
 
-def test_keys_and_tags_by_example(c: ModuleType) -> None:
-    for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_reference):
+def test_read_properties_by_example(c: ModuleType) -> None:
+    for read in (c.read_properties, stored_properties.read_properties_reference):
         stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02KEYS\x01\x02TAGS"
-        assert keys_and_tags(stored, ()) == (ord("t"), "0A", "k1 k2", ())
-        assert keys_and_tags(b"KEYS\x01a\x02KEYS\x01b\x01c", ()) == (0, None, "b\x01c", ())
-        assert keys_and_tags(b"", ()) == (0, None, None, ())
-        assert keys_and_tags(b"UNIQ_KEY\x01a\x02DELAY\x013", ()) is None
-        assert keys_and_tags(b"INNER_MULTI_QUEUE_OFFSET\x010,1", ()) is None
-
-
-def test_properties_that_are_stored_again_take_the_fast_path(c: ModuleType) -> None:
-    more = ("REAL_TOPIC", "absent", "DELAY")
-    for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_reference):
-        stored = b"UNIQ_KEY\x010A\x02DELAY\x013\x02TAGS\x01t\x02REAL_TOPIC\x01T\x01x"
-        assert keys_and_tags(stored, more) == (ord("t"), "0A", None, ("T\x01x", None, "3"))
-        assert keys_and_tags(b"", more) == (0, None, None, (None, None, None))
+        assert read(stored, ("absent",)) == (ord("t"), "0A", "k1 k2", None, False)
+        assert read(b"KEYS\x01a\x02KEYS\x01b\x01c", ()) == (0, None, "b\x01c", None, False)
+        special = read(b"REAL_TOPIC\x01T\x01x\x02DELAY\x013", ("REAL_TOPIC", "absent", "DELAY"))[3]
+        assert special == ("T\x01x", None, "3")
+        assert read(b"", ("absent",)) == (0, None, None, None, True)
+        assert read(b"a\x011\x02b\x01x\x01y", ())[4]
         for end in (b"\x02", b"\x02TAGS\x01u", b"\x02\x02a\x01b", b"\x02lonely", b"\x02empty\x01", b"\x02\x01x"):
-            assert keys_and_tags(stored + end, more) is None, end
-            assert keys_and_tags((end + b"\x02" + stored).removeprefix(b"\x02"), more) is None or end.count(b"u"), end
-    many = b"\x02".join(b"n%d\x01v" % number for number in range(32))
-    assert c.keys_and_tags(many, more) is not None
-    assert c.keys_and_tags(many + b"\x02n\x01v", more) is None
-    assert c.keys_and_tags(many, ("x",) * 9) is None
-    for wrong in (None, ["x"], (b"x",)):
-        with pytest.raises(TypeError, match="more must be a tuple of str"):
-            c.keys_and_tags(b"", wrong)
+            assert not read(b"TAGS\x01t" + end, ())[4], end
+        many = b"\x02".join(b"n%d\x01v" % number for number in range(32))
+        assert [read(many + more, ())[4] for more in (b"", b"\x02n\x01v")] == [True, False]
+    for wrong in (None, ["x"], (b"x",), ("é",), ("x",) * 17):
+        with pytest.raises(TypeError, match="wanted must be a tuple of at most 16 str"):
+            c.read_properties(b"", wrong)
+
+
+others = st.dictionaries(st.sampled_from([*PROPERTY_NAMES[:-1], "REAL_TOPIC", "é"]), st.sampled_from(["1", "T", "ü"]))
+
+
+@given(text_of_pairs, st.sampled_from([b"", b"\x02", b"\xff"]), others)
+@example("a\x011", b"\x02", {"b": "2"})
+def test_properties_with(c: ModuleType, text: str, end: bytes, added: dict[str, str]) -> None:
+    stored = text.encode() + end
+    answer = c.properties_with(stored, added, ("REAL_TOPIC", "a"))
+    known = properties.parse_bytes(stored)
+    is_usual = not known.keys() & added.keys() and "".join([*added, *added.values()]).isascii()
+    assert (answer is not None) == is_usual
+    expected = stored_properties.properties_with_reference(stored, added, ("REAL_TOPIC", "a"))
+    assert answer in (None, expected)
+    assert properties.parse_bytes(expected[0]) == {**known, **added}
+
+
+def test_only_so_many_properties_are_added_in_c(c: ModuleType) -> None:
+    many = {f"n{number}": "1" for number in range(9)}
+    assert c.properties_with(b"", many, ()) is None
+    del many["n8"]
+    assert c.properties_with(b"a\x011", many, ())[0] == b"a\x011\x02" + properties.encode(many)
+    for wrong in ({1: "a"}, {"a": b"1"}):
+        with pytest.raises(TypeError, match="names and values must be str"):
+            c.properties_with(b"", wrong, ())
+    with pytest.raises(TypeError, match="added must be a dict"):
+        c.properties_with(b"", [("a", "1")], ())
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -596,10 +618,12 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
     for _ in range(1000):
         outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
         outcome(c.write_record, bytearray(), topic, 1 << 80, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
-        outcome(c.text_to_store, text, text)
-        outcome(c.keys_and_tags, topic, ())
-        outcome(c.keys_and_tags, text.encode(), ("UNIQ_KEY", "KEYS"))
-        outcome(c.keys_and_tags, topic, (topic,))
+        outcome(c.properties_to_store, text, text, (text,))
+        outcome(c.read_properties, topic, ())
+        outcome(c.read_properties, text.encode(), ("UNIQ_KEY", "KEYS"))
+        outcome(c.read_properties, topic, (topic,))
+        outcome(c.properties_with, text.encode(), {"a": text}, ("UNIQ_KEY", "a"))
+        outcome(c.properties_with, topic, {text: topic}, ())
         outcome(c.read_header, topic, SendMessageRequestHeaderV2, columns)
         outcome(c.read_frames, text.encode(), 0, 99, 99)
         assert len(c.read_frames(whole, 0, len(whole), len(whole))[1]) == 2
@@ -620,7 +644,8 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
 
 REFERENCES = [
     *(java.string_hash_reference, message_id.offset_message_id_bytes_reference, record.write_record_reference),
-    *(properties.text_to_store_reference, properties.keys_and_tags_reference),
+    *(stored_properties.properties_to_store_reference, stored_properties.read_properties_reference),
+    stored_properties.properties_with_reference,
     *(response_template.fill_binary_reference, response_template.fill_json_reference),
 ]
 FAST_PATHS = [fast_paths.frames, fast_paths.header_record, fast_paths.messages]

@@ -44,7 +44,7 @@ class Bench:
 
     def put(self, *, wait: bool = True) -> AwaitedPut:
         pending = AwaitedPut()
-        self.writer.put(message(), {}, wait, pending)
+        self.writer.put(message(), wait, pending)
         self.store.commit()
         return pending
 

@@ -22,8 +22,8 @@ from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.entries import UsualFrame, decode_entries
 from triomq.protocol.errors import RecordError
 from triomq.protocol.message import MessageExt
-from triomq.protocol.properties import keys_and_tags_reference
 from triomq.protocol.record import decode_record, read_fields
+from triomq.protocol.stored_properties import read_properties_reference
 
 _DECIMAL = r"0|-?[1-9][0-9]{0,17}"
 _TEXT = r'"(?:[ !#-\[\]-~]|\\["\\/bfnrt]|\\u00[0-7][0-9A-Fa-f])+"'
@@ -208,10 +208,13 @@ def due_message(record: bytes, physical_offset: int) -> tuple[bytes, int, str | 
         fields = read_fields(record, 0, len(record))
     except RecordError:
         return None
-    found = keys_and_tags_reference(fields.properties, ("REAL_TOPIC", "REAL_QID"))
-    if (fields.size_bytes, fields.physical_offset) != (len(record), physical_offset) or found is None:
+    if (fields.size_bytes, fields.physical_offset) != (len(record), physical_offset):
         return None
-    tags_code, uniq_key, keys, (topic, queue_id) = found
+    read = read_properties_reference(fields.properties, ("REAL_TOPIC", "REAL_QID"))
+    tags_code, uniq_key, keys, places, is_encoded = read
+    if not is_encoded:
+        return None
+    topic, queue_id = places or (None, None)
     if fields.sys_flag & 12 or fields.body_crc < 0 or topic is None or queue_id is None:
         return None
     if not fields.properties.isascii() or not 0 < len(fields.properties.split(b"\2")) <= 32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triomq.protocol import record
+from triomq.protocol import record, stored_properties
 from triomq.protocol.message_to_store import MessageToStore, Place
 
 HOST = bytes(8)
@@ -24,8 +24,9 @@ def encoded(
 ) -> bytearray:
     """Append one record to `tail`, or to nothing, and return that. `values` are further ones of MessageToStore."""
     values = {"born_timestamp": 0, "born_host": HOST, "store_host": HOST, **values}
-    message = MessageToStore(topic.decode("utf-8", "replace"), queue_id, body, properties, **values)
+    name, stored = topic.decode("utf-8", "replace"), stored_properties.read(properties)
+    message = MessageToStore(name, queue_id, body, stored, **values)
     place = Place(physical_offset=physical_offset, queue_offset=queue_offset, store_timestamp=store_timestamp)
     into = bytearray() if tail is None else tail
-    record.encode_into(into, topic, message, place)
+    record.encode_into(into, topic, message, place, properties)
     return into

@@ -9,9 +9,8 @@ from typing import Any
 
 from fake_clock import FakeClock
 
-from triomq.protocol import properties
+from triomq.protocol import properties, stored_properties
 from triomq.protocol.address import HostPort
-from triomq.protocol.java import string_hash
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
 from triomq.store.message_store import DefaultMessageStore
@@ -73,17 +72,15 @@ def message(
     **changes: Any,
 ) -> MessageToStore:
     table = {"KEYS": keys, "UNIQ_KEY": uniq_key, "TAGS": tags}
+    """`properties` is their stored text, instead of those made of keys and tags."""
     text = properties.encode({name: value for name, value in table.items() if value})
     values: dict[str, Any] = {
         "born_timestamp": 1_700_000_000_000,
         "born_host": BORN,
         "store_host": STORED,
-        "tags_code": string_hash(tags) if tags else 0,
-        "uniq_key": uniq_key,
-        "keys": keys,
     }
     values.update(changes)
-    return MessageToStore(topic, queue_id, body, values.pop("properties", text), **values)
+    return MessageToStore(topic, queue_id, body, stored_properties.read(values.pop("properties", text)), **values)
 
 
 _numbers = itertools.count(1)

@@ -13,6 +13,7 @@ from file_faults import BROKEN, FaultyFiles
 from store_support import inline, message, open_store, small_settings
 
 from triomq.protocol import record
+from triomq.protocol.stored_properties import StoredProperties
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreFailed
 from triomq.store.log.checkpoint import Checkpoint
@@ -127,8 +128,8 @@ async def test_a_file_that_raises_in_a_commit(tmp_path: Path, error: BaseExcepti
 
 @ERRORS
 async def test_a_plug_in_that_raises_in_the_dispatch(tmp_path: Path, error: BaseException) -> None:
-    def bit_map_of(topic: str, stored_properties: bytes) -> bytes | None:
-        if b"doubtful" in stored_properties:
+    def bit_map_of(topic: str, properties: StoredProperties) -> bytes | None:
+        if b"doubtful" in properties.text:
             raise error
         return None
 

@@ -461,8 +461,7 @@ async def test_a_pull_finds_the_same_as_record_by_record(
         k = ["3", "x", "5", ""][number % 4]
         table = {"TAGS": f"t{number % 5}", "k": k, **({"region": "eu"} if number % 3 else {})}
         properties = encode({name: value for name, value in table.items() if value})
-        code = string_hash(table["TAGS"])
-        assert store.append(message(body=b"b" * (number % 7 * 40), properties=properties, tags_code=code)).is_ok
+        assert store.append(message(body=b"b" * (number % 7 * 40), properties=properties)).is_ok
     store.commit()
     if is_reopened:
         await store.close()

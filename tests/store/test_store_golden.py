@@ -14,7 +14,7 @@ from golden_data import copy_golden_store, golden_expectation
 from store_golden import DAMAGED, SETS, open_golden, settings_of
 from store_support import abandon, inline
 
-from triomq.protocol import properties, record
+from triomq.protocol import record, stored_properties
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
 from triomq.store.delay import DelayLevels
 from triomq.store.log.scanned_record import scanned
@@ -309,13 +309,12 @@ async def test_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
 def message_of(data: bytes, at: int, store: DefaultMessageStore) -> MessageToStore:
     """Return the message as a broker would pass it to the store for this record."""
     fields = record.read_fields(data, at, len(data))
-    table = properties.parse_bytes(fields.properties)
     entry = store._dispatch.entry_of(scanned(fields, fields.physical_offset))
     return MessageToStore(
         fields.topic.decode(),
         fields.queue_id,
         data[fields.body_at : fields.body_at + fields.body_length],
-        fields.properties,
+        stored_properties.read(fields.properties),
         born_timestamp=fields.born_timestamp,
         born_host=fields.born_host,
         store_host=fields.store_host,
@@ -323,7 +322,5 @@ def message_of(data: bytes, at: int, store: DefaultMessageStore) -> MessageToSto
         sys_flag=fields.sys_flag,
         reconsume_times=fields.reconsume_times,
         prepared_transaction_offset=fields.prepared_transaction_offset,
-        tags_code=entry.tags_code,
-        uniq_key=table.get("UNIQ_KEY"),
-        keys=table.get("KEYS"),
+        deliver_after_ms=entry.tags_code - fields.store_timestamp if fields.topic == b"SCHEDULE_TOPIC_XXXX" else 0,
     )

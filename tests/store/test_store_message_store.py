@@ -148,7 +148,7 @@ def rows_of(entry: DispatchEntry) -> list[tuple[object, ...]]:
         return [(entry.place.store_timestamp, *each) for each in entry.records]
     place = entry.place
     numbers = place.queue_offset, place.physical_offset, place.size_bytes, entry.tags_code
-    return [(place.store_timestamp, entry.queue, *numbers, entry.uniq_key, entry.keys)]
+    return [(place.store_timestamp, entry.queue, *numbers, entry.properties.uniq_key, entry.properties.keys)]
 
 
 def values_of(entry: DispatchEntry) -> list[object]:
@@ -156,7 +156,7 @@ def values_of(entry: DispatchEntry) -> list[object]:
     place = entry.place
     return [
         *(place.physical_offset, place.queue_offset, place.size_bytes, place.store_timestamp),
-        *(entry.queue, entry.topic, entry.sys_flag, entry.tags_code, entry.uniq_key, entry.keys, entry.properties),
+        *(entry.queue, entry.topic, entry.sys_flag, entry.tags_code, entry.properties.text),
     ]
 
 

@@ -157,7 +157,7 @@ async def test_a_message_for_several_queues_is_in_each_of_them(tmp_path: Path, l
     store = await open_store(tmp_path, **options)
     properties = b"INNER_MULTI_DISPATCH\x01%LMQ%x,%LMQ%y,%LMQ%x\x02WAIT\x01true"
     for number in range(3):
-        put = message("T", 1, b"%d" % number, properties=properties, multi_queues="%LMQ%x,%LMQ%y,%LMQ%x")
+        put = message("T", 1, b"%d" % number, properties=properties)
         assert store.append(put).queue_offset == number
     store.commit()
     queue_id = 0 if lmq else 1

@@ -274,16 +274,16 @@ async def test_a_commit_that_is_taken_back_gives_its_queue_offsets_back(tmp_path
     store = await open_store(tmp_path, files=files, enable_multi_dispatch=True, enable_lmq=True)
     several = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
     text = "\x02".join(f"{name}\x01{value}" for name, value in several.items()).encode()
-    first = message(body=b"first", properties=text, multi_queues="%LMQ%a,%LMQ%b")
+    first = message(body=b"first", properties=text)
     assert store.append(first).is_ok
     store.commit()
     files.fail(FULL, *WRITES, where="commitlog")
     for _ in range(3):
-        assert store.append(message(body=b"x", properties=text, multi_queues="%LMQ%a,%LMQ%b")).queue_offset >= 1
+        assert store.append(message(body=b"x", properties=text)).queue_offset >= 1
         assert store.append(message(queue_id=1, body=b"x")).is_ok
     store.commit()
     files.mend()
-    again = store.append(message(body=b"again", properties=text, multi_queues="%LMQ%a,%LMQ%b"))
+    again = store.append(message(body=b"again", properties=text))
     assert again.queue_offset == 1
     assert store.append(message(queue_id=1, body=b"x")).queue_offset == 0
     store.commit()

@@ -234,7 +234,7 @@ async def test_the_further_queues_of_a_message_begin_at_the_masters_offset_too(t
     master = await open_store(tmp_path / "master", **options)
     text = b"INNER_MULTI_DISPATCH\x01%LMQ%a"
     for _ in range(20):
-        assert master.append(message(body=bytes(300), properties=text, multi_queues="%LMQ%a")).is_ok
+        assert master.append(message(body=bytes(300), properties=text)).is_ok
     master.commit()
     data = b"".join(path.read_bytes() for path in sorted((tmp_path / "master" / "commitlog").iterdir()))
     data = data[: master.reading.max_physical_offset]
