@@ -12,7 +12,7 @@ too: messages wait there if the table had more levels, and their due times are i
                        whatever they did not cover
 
 Messages that are due together are a batch: blocks of queue entries are read, and the messages are appended and
-committed together. The store copies the usual ones of a block in one call (store/writing/delivering.py); only the
+committed together. The store copies as many of a block as it can in one call (store/writing/delivering.py); only the
 others become a MessageToStore each. The offset moves past those that the store accepted. A batch is bounded by messages
 and bytes, and other tasks run between two of them. It ends sooner for an interactive client that has sent something
 meanwhile, and the client is served before the next one.
@@ -43,7 +43,6 @@ from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
 from triomq.broker.undeliverable import DELAY, Undeliverable
-from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import stored_properties
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
@@ -54,9 +53,8 @@ from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.errors import StoreError
 from triomq.store.message_store import DefaultMessageStore
-from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from triomq.store.results import GetStatus, MessageToStore, PutResult, PutStatus
-from triomq.store.writing.delivering import RealQueues
+from triomq.store.writing.delivering import DueBlock, RealQueues
 
 log = structlog.get_logger("triomq.broker.delay")
 
@@ -80,7 +78,6 @@ LOWEST_TAGS_CODE = -(2**31)
 
 
 _PUT_OK: Final = PutStatus.PUT_OK
-_entry_at: Final = ENTRY.unpack_from
 
 
 class DelayOffsets:
@@ -280,10 +277,7 @@ class DelayedDelivery:
         now_ms = self._now_ms()
         wait_ms = self._deliver_at(level, physical_offset, code, now_ms) - now_ms
         if wait_ms <= 0:
-            reading = self._store.reading
-            await reading.cold.have_read(
-                reading.packed_entries(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES)
-            )
+            await self._store.reading.have_read(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES)
             return True
         await trio.sleep(min(wait_ms / 1000, RECHECK_SECONDS))
         return False  # what was read before the wait is read again
@@ -330,7 +324,7 @@ class DelayedDelivery:
 
     def _append_due(self, level: int) -> _Batch:
         """Append the level's next messages that are due, up to the limits of a batch, and commit them."""
-        batch = _Batch(self._offsets.get(level))
+        batch = _Batch(self._offsets.get(level), self._store.delivering.real_queues(self._queue_of))
         now_ms = self._now_ms()
         while self._append_block(level, batch, now_ms):
             if len(batch.results) >= BATCH_MESSAGES or self._is_client_served_first():
@@ -342,50 +336,31 @@ class DelayedDelivery:
         """Append the messages of the next block of queue entries that are due, behind those of the batch. Return
         whether there may be more for it."""
         queue_offset = batch.queue_offset + len(batch.results)
-        entries = self._store.reading.packed_entries(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES)
-        at = 0
-        while at < len(entries):
-            if batch.may_be_together:
-                at = self._append_together(entries, at, batch, now_ms)
-            if not batch.is_refused and at < len(entries) and batch.size_bytes < BATCH_BYTES:
-                if not self._append_one(entries, at, level, batch, now_ms):
-                    return False
-                at += ENTRY_BYTES
-            if batch.is_refused or batch.size_bytes >= BATCH_BYTES:
-                return False  # if it was refused at once, later messages must stay behind it
-        return len(entries) == BLOCK_MESSAGES * ENTRY_BYTES
-
-    def _append_together(self, entries: bytes, at: int, batch: _Batch, now_ms: int) -> int:
-        """Append the messages of the entries from position `at` on, up to one that needs a look of its own. Return the
-        position of that one."""
-        while at < len(entries) and batch.size_bytes < BATCH_BYTES and not batch.is_refused:
-            room_bytes = BATCH_BYTES - batch.size_bytes
-            delivery = self._writer.put_due(entries, at, batch.real_queues, now_ms, room_bytes)
-            if delivery is None:
-                batch.may_be_together = False
-                break
-            result = delivery.result
-            if result is not None:
+        block = DueBlock(self._store.reading.packed_entries(SCHEDULE_TOPIC, level - 1, queue_offset, BLOCK_MESSAGES))
+        while (head := block.head()) is not None:
+            delivery = self._writer.put_due(block, batch.real_queues, now_ms, BATCH_BYTES - batch.size_bytes)
+            if delivery is not None:
+                result = delivery.result
                 batch.add(result, result.message_count, result.size_bytes)
                 if self._is_counted():
                     for queue, sizes in delivery.sizes.items():
                         batch.counted.append((result, queue.topic, queue.queue_id, sizes))
-            at = delivery.position
-            if not self._learn_queue(delivery.unknown, batch):
-                break
-        return at
+            elif self._append_one(*head, level, batch, now_ms):
+                block.skip()
+            else:
+                return False
+            if batch.is_refused or batch.size_bytes >= BATCH_BYTES:
+                return False  # if it was refused at once, later messages must stay behind it
+        return block.count == BLOCK_MESSAGES
 
-    def _learn_queue(self, key: bytes, batch: _Batch) -> bool:
-        """Find the queue with this key for `put_due`. Return False if there is none, or its messages need a look."""
-        topic, _, queue_text = key.decode("ascii").rpartition(property_text.NAME_VALUE_SEPARATOR)
-        if not topic or topic == TRANS_HALF_TOPIC:
-            return False
-        queue_id = self._topics.reachable_queue(topic, int(queue_text))
-        return self._store.delivering.learn_queue(batch.real_queues, key, topic, queue_id)
+    def _queue_of(self, topic: str, queue_id: int) -> int | None:
+        """Return the queue to which messages for this one go, None if they need a look."""
+        return self._topics.reachable_queue(topic, queue_id) if topic != TRANS_HALF_TOPIC else None
 
-    def _append_one(self, entries: bytes, at: int, level: int, batch: _Batch, now_ms: int) -> bool:
+    def _append_one(
+        self, physical_offset: int, entry_bytes: int, code: int, level: int, batch: _Batch, now_ms: int
+    ) -> bool:
         """Append the message of one entry. Return False if it is not due."""
-        physical_offset, entry_bytes, code = _entry_at(entries, at)
         is_due = LOWEST_TAGS_CODE <= code <= now_ms  # as most are
         if not is_due and self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
             return False
@@ -492,7 +467,6 @@ class _Batch:
         "counted",
         "is_refused",
         "last_offset",
-        "may_be_together",
         "queue_offset",
         "queues",
         "real_queues",
@@ -500,7 +474,7 @@ class _Batch:
         "size_bytes",
     )
 
-    def __init__(self, queue_offset: int) -> None:
+    def __init__(self, queue_offset: int, real_queues: RealQueues) -> None:
         self.queue_offset = queue_offset
         self.results: list[PutResult | None] = []
         """One for each entry; None: nothing to deliver, the offset moves past it. Those of a block may be the same."""
@@ -509,10 +483,8 @@ class _Batch:
         letters; none unless they are counted."""
         self.queues: dict[tuple[str, int], int] = {}
         """What `reachable_queue` says, asked once for each queue."""
-        self.real_queues = RealQueues()
+        self.real_queues = real_queues
         """The same for messages that are put together."""
-        self.may_be_together = True
-        """Until the store has said that messages have to be put one by one."""
         self.is_refused = False
         """The last message was refused at once."""
         self.size_bytes = 0

@@ -40,7 +40,7 @@ from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.watermark import Waiter, Watermark
-from triomq.store.writing.delivering import Delivery, RealQueues
+from triomq.store.writing.delivering import Delivery, DueBlock, RealQueues
 
 log = structlog.get_logger("triomq.broker.message_writer")
 
@@ -110,11 +110,11 @@ class MessageWriter:
         pending.begin(self._store.append(message))
         self._complete(pending, wait)
 
-    def put_due(self, entries: bytes, at: int, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
-        """Store the due messages of a block of queue entries of a delay level for a caller that commits next, as far as
-        the store can take them together (Delivering.append). Return None if they have to be put one by one."""
-        delivery = self._store.delivering.append(entries, at, queues, due_ms, room_bytes)
-        if delivery is not None and delivery.result is not None and self._stats is not None:
+    def put_due(self, block: DueBlock, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
+        """Store the due messages of a block for a caller that commits next, as far as the store can take them together
+        (Delivering.append). Return None if the first has to be put by itself, or is not due."""
+        delivery = self._store.delivering.append(block, queues, due_ms, room_bytes)
+        if delivery is not None and self._stats is not None:
             self._stats.stored(delivery.result.message_count, delivery.result.size_bytes)
         return delivery
 

@@ -416,75 +416,21 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
 
 /* -- properties: see properties.py -------------------------------------------------------------------------------- */
 
-static int is_name(const unsigned char *at, Py_ssize_t size, const char *name)
+/* Begin a walk that notes the names of a tuple. */
+static int begin_walk_for(Noted *noted, PyObject *wanted)
 {
-    return size == (Py_ssize_t)strlen(name) && memcmp(at, name, (size_t)size) == 0;
-}
-
-/* Find the next pair of stored properties that has both a name and a value, from `*pair` to `*end`, and move `*at` past
-   it. Return its separator, NULL when there is no further pair. */
-static const unsigned char *next_pair(const unsigned char **at, const unsigned char *stop, const unsigned char **pair,
-                                      const unsigned char **end)
-{
-    while (*at < stop) {
-        *pair = *at;
-        *end = memchr(*at, 2, (size_t)(stop - *at));
-        if (*end == NULL)
-            *end = stop;
-        *at = *end + 1;
-        const unsigned char *separator = memchr(*pair, 1, (size_t)(*end - *pair));
-        if (separator != NULL && separator != *pair && separator + 1 != *end)
-            return separator;
+    begin_walk(noted);
+    Py_ssize_t size = PyTuple_Check(wanted) ? PyTuple_GET_SIZE(wanted) : MAX_WANTED + 1;
+    for (; noted->wanted_count < size && size <= MAX_WANTED; noted->wanted_count++) {
+        PyObject *name = PyTuple_GET_ITEM(wanted, noted->wanted_count);
+        if (!PyUnicode_Check(name) || !PyUnicode_IS_COMPACT_ASCII(name))
+            break;
+        noted->wanted[noted->wanted_count] = (Bytes){PyUnicode_1BYTE_DATA(name), PyUnicode_GET_LENGTH(name)};
     }
-    return NULL;
-}
-
-/* What a walk over properties notes: where TAGS, UNIQ_KEY, KEYS and the wanted names have their values. */
-#define MAX_WANTED 16
-
-typedef struct {
-    PyObject *wanted;
-    Py_ssize_t count;
-    Bytes found[3 + MAX_WANTED], names[MAX_PROPERTIES];
-    int pairs, is_repeated;
-} Noted;
-
-static int begin_walk(Noted *noted, PyObject *wanted)
-{
-    memset(noted, 0, sizeof *noted);
-    noted->wanted = wanted;
-    noted->count = PyTuple_Check(wanted) ? PyTuple_GET_SIZE(wanted) : -1;
-    for (Py_ssize_t i = 0; i < noted->count; i++)
-        if (!PyUnicode_Check(PyTuple_GET_ITEM(wanted, i)) || !PyUnicode_IS_COMPACT_ASCII(PyTuple_GET_ITEM(wanted, i)))
-            noted->count = -1;
-    if (noted->count >= 0 && noted->count <= MAX_WANTED)
+    if (noted->wanted_count == size)
         return 1;
     PyErr_SetString(PyExc_TypeError, "wanted must be a tuple of at most 16 str in ASCII");
     return 0;
-}
-
-/* Of repeated names the last one wins. */
-static void note_pair(Noted *noted, const unsigned char *pair, const unsigned char *separator, const unsigned char *end)
-{
-    Py_ssize_t size = separator - pair;
-    Bytes value = {separator + 1, end - separator - 1};
-    for (int i = 0; i < noted->pairs && !noted->is_repeated; i++)
-        noted->is_repeated = noted->names[i].size == size && memcmp(noted->names[i].at, pair, (size_t)size) == 0;
-    if (noted->pairs == MAX_PROPERTIES)
-        noted->is_repeated = 1;  /* for all that is known */
-    else
-        noted->names[noted->pairs++] = (Bytes){pair, size};
-    if (is_name(pair, size, "TAGS"))
-        noted->found[0] = value;
-    else if (is_name(pair, size, "UNIQ_KEY"))
-        noted->found[1] = value;
-    else if (is_name(pair, size, "KEYS"))
-        noted->found[2] = value;
-    for (Py_ssize_t i = 0; i < noted->count; i++) {
-        PyObject *name = PyTuple_GET_ITEM(noted->wanted, i);
-        if (PyUnicode_GET_LENGTH(name) == size && memcmp(PyUnicode_1BYTE_DATA(name), pair, (size_t)size) == 0)
-            noted->found[3 + i] = value;
-    }
 }
 
 static PyObject *text_or_none(Bytes value)
@@ -499,119 +445,93 @@ static PyObject *text_or_none(Bytes value)
 /* (tags_code, uniq_key, keys, values | None, is_encoded) */
 static PyObject *noted_tuple(const Noted *noted, int is_encoded)
 {
+    const Bytes *found = noted->found, *wanted = noted->found + FIRST_WANTED;
     uint32_t tags_code = 0;
-    Bytes tags = noted->found[0];
-    if (tags.at != NULL && is_ascii(tags.at, tags.size))
-        tags_code = java_hash_of_bytes(tags.at, tags.size, 0);
-    else if (tags.at != NULL) {
-        PyObject *text = text_or_none(tags);
-        if (text == NULL)
+    if (found[TAGS].at != NULL) {
+        PyObject *tags = text_or_none(found[TAGS]);
+        if (tags == NULL)
             return NULL;
-        tags_code = java_hash(text, 0);
-        Py_DECREF(text);
+        tags_code = java_hash(tags, 0);
+        Py_DECREF(tags);
     }
     PyObject *values = NULL, *texts[MAX_WANTED];
-    for (Py_ssize_t i = 0; i < noted->count && values == NULL; i++)
-        if (noted->found[3 + i].at != NULL)
-            values = Py_None;
-    if (values == NULL)
-        values = Py_NewRef(Py_None);
-    else {
-        for (Py_ssize_t i = 0; i < noted->count; i++)
-            texts[i] = text_or_none(noted->found[3 + i]);
-        values = tuple_of(texts, (size_t)noted->count);
-    }
+    for (int i = 0; i < noted->wanted_count && values == NULL; i++)
+        if (wanted[i].at != NULL) {
+            for (int j = 0; j < noted->wanted_count; j++)
+                texts[j] = text_or_none(wanted[j]);
+            values = tuple_of(texts, (size_t)noted->wanted_count);
+            if (values == NULL)
+                return NULL;
+        }
     PyObject *items[] = {
-        PyLong_FromLong((int32_t)tags_code), text_or_none(noted->found[1]), text_or_none(noted->found[2]), values,
-        PyBool_FromLong(is_encoded && !noted->is_repeated)
+        PyLong_FromLong((int32_t)tags_code), text_or_none(found[UNIQ_KEY]), text_or_none(found[KEYS]),
+        values != NULL ? values : Py_NewRef(Py_None), PyBool_FromLong(is_encoded)
     };
     return tuple_of(items, 5);
 }
 
 PyDoc_STRVAR(read_properties_doc,
-"read_properties($module, stored, wanted, /)\n--\n\n-> (tags_code, uniq_key, keys, values of wanted | None,\n"
-"is_encoded)");
+"read_properties($module, stored, wanted, /)\n--\n\n-> (tags_code, uniq_key, keys, values of wanted | None, is_encoded)");
 
 static PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Noted noted;
-    if (!count_is(count, 2, "read_properties") || !is_bytes(arguments[0]) || !begin_walk(&noted, arguments[1]))
+    if (!count_is(count, 2, "read_properties") || !is_bytes(arguments[0]) || !begin_walk_for(&noted, arguments[1]))
         return NULL;
-    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
-    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]), *next = at, *pair, *separator, *end;
-    int is_encoded = is_ascii(at, stop - at) && (at == stop || stop[-1] != 2);
-    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
-        note_pair(&noted, pair, separator, end);
-        is_encoded &= pair == next;  /* nothing is between the pairs */
-        next = at;
-    }
-    return noted_tuple(&noted, is_encoded && (next >= stop));
+    Bytes stored = {(const unsigned char *)PyBytes_AS_STRING(arguments[0]), PyBytes_GET_SIZE(arguments[0])};
+    int is_encoded = walk_properties(&noted, stored);
+    return noted_tuple(&noted, is_encoded);
 }
 
 PyDoc_STRVAR(properties_with_doc,
 "properties_with($module, stored, added, wanted, /)\n--\n\n-> (text, what read_properties returns of it) | None\n\n"
-"Stored properties followed by others. Return None if they have one of these names, or more than 8 are added.");
-
-#define MAX_ADDED 8
+"Stored properties followed by others. Return None if a name is there twice, or one that is added is not ASCII, or has no\n"
+"value, or if there are many.");
 
 static PyObject *properties_with(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Noted noted;
-    Bytes names[MAX_ADDED], values[MAX_ADDED];
     PyObject *name, *value;
     Py_ssize_t position = 0;
-    int added = 0;
-    if (!count_is(count, 3, "properties_with") || !is_bytes(arguments[0]) || !begin_walk(&noted, arguments[2]))
+    if (!count_is(count, 3, "properties_with") || !is_bytes(arguments[0]) || !begin_walk_for(&noted, arguments[2]))
         return NULL;
     if (!PyDict_Check(arguments[1])) {
         PyErr_SetString(PyExc_TypeError, "added must be a dict");
         return NULL;
     }
-    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
-    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]), *begin = at, *next = at, *pair, *separator, *end;
-    Py_ssize_t size = stop - at;
-    int is_encoded = is_ascii(at, size);
-    if (size > 0 && stop[-1] == 2) {  /* older clients end with it */
-        size--;
-        stop--;
-    }
-    Py_ssize_t kept = size;
+    Bytes stored = {(const unsigned char *)PyBytes_AS_STRING(arguments[0]), PyBytes_GET_SIZE(arguments[0])};
+    if (stored.size > 0 && stored.at[stored.size - 1] == 2)
+        stored.size--;  /* older clients end with it */
+    int is_encoded = walk_properties(&noted, stored), before = noted.pairs;
+    Bytes values[MAX_PROPERTIES];
+    Py_ssize_t size = stored.size;
     while (PyDict_Next(arguments[1], &position, &name, &value)) {
         if (!PyUnicode_Check(name) || !PyUnicode_Check(value)) {
             PyErr_SetString(PyExc_TypeError, "names and values must be str");
             return NULL;
         }
-        if (added == MAX_ADDED || !PyUnicode_IS_COMPACT_ASCII(name) || !PyUnicode_IS_COMPACT_ASCII(value)
-            || PyUnicode_GET_LENGTH(name) == 0 || PyUnicode_GET_LENGTH(value) == 0)
+        Py_ssize_t name_size = PyUnicode_GET_LENGTH(name), value_size = PyUnicode_GET_LENGTH(value);
+        if (!PyUnicode_IS_COMPACT_ASCII(name) || !PyUnicode_IS_COMPACT_ASCII(value) || name_size == 0 || value_size == 0)
             Py_RETURN_NONE;
-        names[added] = (Bytes){PyUnicode_1BYTE_DATA(name), PyUnicode_GET_LENGTH(name)};
-        values[added] = (Bytes){PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value)};
-        size += (size > 0) + names[added].size + 1 + values[added].size;
-        added++;
+        Bytes text = {PyUnicode_1BYTE_DATA(value), value_size};
+        note_pair(&noted, (Bytes){PyUnicode_1BYTE_DATA(name), name_size}, text);
+        if (noted.is_repeated)
+            Py_RETURN_NONE;
+        values[noted.pairs - 1] = text;
+        size += (size > 0) + name_size + 1 + value_size;
     }
-    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
-        is_encoded &= pair == next;
-        next = at;
-        for (int i = 0; i < added; i++)
-            if (names[i].size == separator - pair && memcmp(names[i].at, pair, (size_t)names[i].size) == 0)
-                Py_RETURN_NONE;
-        note_pair(&noted, pair, separator, end);
-    }
-    PyObject *text = PyBytes_FromStringAndSize(NULL, size);
-    if (text == NULL)
+    PyObject *whole = PyBytes_FromStringAndSize(NULL, size);
+    if (whole == NULL)
         return NULL;
-    unsigned char *to = put_data((unsigned char *)PyBytes_AS_STRING(text), begin, kept);
-    for (int i = 0; i < added; i++) {
-        if (to > (unsigned char *)PyBytes_AS_STRING(text))
+    unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(whole), *to = put_data(begin, stored.at, stored.size);
+    for (int i = before; i < noted.pairs; i++) {
+        if (to > begin)
             *to++ = 2;
-        to = put_data(to, names[i].at, names[i].size);
+        to = put_data(to, noted.names[i].at, noted.names[i].size);
         *to++ = 1;
         to = put_data(to, values[i].at, values[i].size);
     }
-    pair = (unsigned char *)PyBytes_AS_STRING(text) + kept;
-    while ((separator = next_pair(&pair, to, &begin, &end)) != NULL)
-        note_pair(&noted, begin, separator, end);
-    PyObject *items[] = {text, noted_tuple(&noted, is_encoded && next >= stop)};
+    PyObject *items[] = {whole, noted_tuple(&noted, is_encoded)};
     return tuple_of(items, 2);
 }
 
@@ -623,7 +543,7 @@ PyDoc_STRVAR(properties_to_store_doc,
 static PyObject *properties_to_store(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Noted noted;
-    if (!count_is(count, 3, "properties_to_store") || !begin_walk(&noted, arguments[2]))
+    if (!count_is(count, 3, "properties_to_store") || !begin_walk_for(&noted, arguments[2]))
         return NULL;
     for (int i = 0; i < 2; i++) {
         if (!PyUnicode_Check(arguments[i])) {
@@ -633,24 +553,23 @@ static PyObject *properties_to_store(PyObject *module, PyObject *const *argument
         if (!PyUnicode_IS_COMPACT_ASCII(arguments[i]))
             Py_RETURN_NONE;
     }
-    const unsigned char *at = PyUnicode_1BYTE_DATA(arguments[0]);
-    const unsigned char *stop = at + PyUnicode_GET_LENGTH(arguments[0]), *pair, *separator, *end;
-    Py_ssize_t cluster_size = PyUnicode_GET_LENGTH(arguments[1]), size = 8 + cluster_size;
-    Bytes kept[MAX_PROPERTIES], wait = {0};
+    const unsigned char *at = PyUnicode_1BYTE_DATA(arguments[0]), *stop = at + PyUnicode_GET_LENGTH(arguments[0]), *pair;
+    Bytes cluster = {PyUnicode_1BYTE_DATA(arguments[1]), PyUnicode_GET_LENGTH(arguments[1])};
+    Bytes name, value, kept[MAX_PROPERTIES], wait = {0};
+    Py_ssize_t size = 8 + cluster.size;
     int kept_pairs = 0;
-    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
-        Py_ssize_t name_size = separator - pair;
-        if (is_name(pair, name_size, "WAIT")) {
+    while ((pair = next_pair(&at, stop, &name, &value)) != NULL) {
+        if (is_name(name, "WAIT")) {
             if (wait.at != NULL)
                 Py_RETURN_NONE;
-            wait = (Bytes){separator + 1, end - separator - 1};
+            wait = value;
             continue;
         }
-        note_pair(&noted, pair, separator, end);
-        if (noted.is_repeated || is_name(pair, name_size, "CLUSTER"))
+        note_pair(&noted, name, value);
+        if (noted.is_repeated || is_name(name, "CLUSTER"))
             Py_RETURN_NONE;
-        kept[kept_pairs++] = (Bytes){pair, end - pair};
-        size += end - pair + 1;
+        kept[kept_pairs++] = (Bytes){pair, at - 1 - pair};
+        size += at - pair;
     }
     PyObject *stored = PyBytes_FromStringAndSize(NULL, size);
     if (stored == NULL)
@@ -660,11 +579,12 @@ static PyObject *properties_to_store(PyObject *module, PyObject *const *argument
         to = put_data(to, kept[i].at, kept[i].size);
         *to++ = 2;
     }
-    to = put_data(to, "CLUSTER\1", 8);
-    end = put_data(to, PyUnicode_1BYTE_DATA(arguments[1]), cluster_size);
-    if (cluster_size > 0)
-        note_pair(&noted, to - 8, to - 1, end);
-    PyObject *items[] = {stored, text_or_none(wait), noted_tuple(&noted, cluster_size > 0)};
+    put_data(put_data(to, "CLUSTER\1", 8), cluster.at, cluster.size);
+    if (cluster.size > 0)
+        note_pair(&noted, (Bytes){to, 7}, cluster);
+    PyObject *items[] = {
+        stored, text_or_none(wait), noted_tuple(&noted, cluster.size > 0 && !noted.is_repeated)
+    };
     return tuple_of(items, 3);
 }
 

@@ -59,8 +59,8 @@ def properties_to_store_reference(text: str, cluster: str, wanted: tuple[str, ..
 
 def properties_with_reference(stored: bytes, added: dict[str, str], wanted: tuple[str, ...]) -> tuple[bytes, Noted]:
     """Return the bytes of stored properties and others, and what these say. The others replace those of the same names;
-    if there are none, they follow the bytes as they are. The C function returns None for names that are there, and
-    for others that are empty, not ASCII or more than 8."""
+    if there are none, they follow the bytes as they are. The C function returns None where a name is there twice
+    then, where there are more than 32, and for others that are empty or not ASCII."""
     table = parse_bytes(stored)
     if table.keys() & added.keys():
         text = encode({**table, **added})
@@ -100,8 +100,7 @@ class StoredProperties:
             return self.table().get(name, otherwise)
         if self.special is None:
             return otherwise
-        value = self.special[place]
-        return value if value is not None else otherwise
+        return self.special[place] or otherwise  # no value is empty
 
     def table(self) -> Mapping[str, str]:
         """Return all of them by name."""

@@ -1,8 +1,8 @@
 /* The functions of store/ that every message passes, again in C: index entries, consume queue entries, reading a record
-   back from the log, taking what a filter matches or what is due, and the entries of a group's ledger. Each does exactly
-   what the Python function of the same name plus "_reference" does, in index_file.py, consume_queue.py,
-   scanned_record.py, collecting.py and dledger/ledger/runs.py (see protocol/speedups.py); take_records is a fast path.
-   tests/store/test_store_speedups.py and test_store_filters.py compare them. No function keeps state between calls. */
+   back from the log, taking what a filter matches, delivering what is due, and the entries of a group's ledger. Each does
+   exactly what the Python function of the same name plus "_reference" does, in index_file.py, consume_queue.py,
+   scanned_record.py, delivering.py and dledger/ledger/runs.py (see protocol/speedups.py); take_records is a fast path.
+   tests/store/test_store_speedups.py, test_store_due_records.py and test_store_filters.py compare them. No function keeps state between calls. */
 
 #include "../protocol/_speedups.h"
 
@@ -322,20 +322,14 @@ static int read_conditions(PyObject *object, Conditions *conditions)
 /* Find the properties with the names. Of duplicate names the last one with a value wins. */
 static void find_properties(const Conditions *conditions, Bytes stored, Bytes *found)
 {
+    const unsigned char *at = stored.at, *stop = at + stored.size;
+    Bytes name, value;
     for (int i = 0; i < conditions->name_count; i++)
         found[i] = (Bytes){NULL, 0};
-    while (stored.size > 0) {
-        const unsigned char *name = stored.at, *stop = memchr(name, 2, (size_t)stored.size);
-        Py_ssize_t pair_size = stop == NULL ? stored.size : stop - name;
-        take(&stored, pair_size + (stop != NULL));
-        const unsigned char *separator = pair_size == 0 ? NULL : memchr(name, 1, (size_t)pair_size);
-        Py_ssize_t name_size = separator == NULL ? 0 : separator - name;
-        if (name_size == 0 || name_size + 1 == pair_size)
-            continue;
+    while (next_pair(&at, stop, &name, &value) != NULL)
         for (int i = 0; i < conditions->name_count; i++)
-            if (conditions->names[i].size == name_size && memcmp(conditions->names[i].at, name, (size_t)name_size) == 0)
-                found[i] = (Bytes){separator + 1, pair_size - name_size - 1};
-    }
+            if (is_same(conditions->names[i], name))
+                found[i] = value;
 }
 
 static int is_in_order(int orders, int is_less, int is_greater)
@@ -542,6 +536,25 @@ typedef struct {
     int64_t start, low, high;
 } Log;
 
+/* Read (log, start, low, high). The buffer of the log is the caller's, if this returns 1. */
+static int read_log(PyObject *const *arguments, Py_buffer *mapped, Log *log)
+{
+    if (!read_number(arguments[1], 64, &log->start) || !read_number(arguments[2], 64, &log->low)
+        || !read_number(arguments[3], 64, &log->high))
+        return 0;
+    if (log->start < 0) {
+        PyErr_SetString(PyExc_ValueError, "the log's start is negative");
+        return 0;
+    }
+    if (PyObject_GetBuffer(arguments[0], mapped, PyBUF_SIMPLE) < 0)
+        return 0;
+    log->at = mapped->buf;
+    log->low = log->low < log->start ? log->start : log->low;
+    log->high = log->high < log->start ? log->start : log->high;
+    log->high = log->high - log->start > mapped->len ? log->start + mapped->len : log->high;
+    return 1;
+}
+
 /* What records before this log offset are checked for, which were on the disk when the process started. */
 typedef struct {
     int64_t before, queue_id;
@@ -626,73 +639,124 @@ static Py_ssize_t sound_part(
     return sound;
 }
 
+PyDoc_STRVAR(take_records_doc,
+"take_records($module, entries, at, count, first_room, room, most, log, start, low, high, checked_before, queue_id, topic,\n"
+"codes, conditions, /)\n--\n\n-> (position, number of records, records)");
+
+static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t at, left, longest, room, most;
+    Log log;
+    Check check;
+    Conditions conditions;
+    Py_buffer mapped;
+    if (!count_is(count, 15, "take_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
+        || !read_number(arguments[2], 64, &left) || !read_number(arguments[3], 64, &longest)
+        || !read_number(arguments[4], 64, &room) || !read_number(arguments[5], 64, &most)
+        || !read_number(arguments[10], 64, &check.before)
+        || !read_number(arguments[11], 64, &check.queue_id) || !is_bytes(arguments[12]) || !is_bytes(arguments[13])
+        || !is_bytes(arguments[14]))
+        return NULL;
+    check.topic = (Bytes){(const unsigned char *)PyBytes_AS_STRING(arguments[12]), PyBytes_GET_SIZE(arguments[12])};
+    int has_conditions = PyBytes_GET_SIZE(arguments[14]) > 0;
+    if (at < 0 || (has_conditions && !read_conditions(arguments[14], &conditions))) {
+        PyErr_SetString(PyExc_ValueError, "position or conditions are malformed");
+        return NULL;
+    }
+    const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[13]);
+    int64_t end = PyBytes_GET_SIZE(arguments[0]), entry_count = end / ENTRY_BYTES;
+    Py_ssize_t code_count = PyBytes_GET_SIZE(arguments[13]) / 4, taken_count = 0;
+    Taken *taken = PyMem_New(Taken, left < 1 ? 1 : left < entry_count ? left : entry_count + 1);
+    if (taken == NULL)
+        return PyErr_NoMemory();
+    if (!read_log(arguments + 6, &mapped, &log)) {
+        PyMem_Free(taken);
+        return NULL;
+    }
+    int value = FALSE_VALUE;
+    for (; at <= end - ENTRY_BYTES && taken_count < left && most > 0; at += ENTRY_BYTES, most--) {
+        const unsigned char *record = record_of(&log, entries + at), *next;
+        int64_t size = (int32_t)get32(entries + at + 8), ahead = at + PREFETCHED_ENTRIES * ENTRY_BYTES;
+        if (has_conditions && ahead <= end - ENTRY_BYTES && (next = record_of(&log, entries + ahead)) != NULL)
+            prefetch(next, (int32_t)get32(entries + ahead + 8));
+        if (record == NULL || size > longest)
+            break;
+        value = matches(&log, entries + at, codes, code_count, has_conditions ? &conditions : NULL);
+        if (value == FALSE_VALUE || value == UNKNOWN_VALUE)
+            continue;
+        if (value != TRUE_VALUE)
+            break;
+        taken[taken_count++] = (Taken){{record, (Py_ssize_t)size}, at};
+        room -= size;
+        longest = room;
+    }
+    PyObject *body = value == MALFORMED ? NULL : joined(taken, taken_count);
+    PyBuffer_Release(&mapped);
+    if (body != NULL) {
+        Py_ssize_t size, sound = sound_part(&check, entries, taken, taken_count, body, &size);
+        if (sound < taken_count) {
+            at = taken[sound].at;
+            taken_count = sound;
+            _PyBytes_Resize(&body, size);
+        }
+    }
+    PyMem_Free(taken);
+    if (value == MALFORMED) {
+        PyErr_SetString(PyExc_ValueError, "the steps of the conditions are malformed");
+        return NULL;
+    }
+    PyObject *found[] = {PyLong_FromLongLong(at), PyLong_FromSsize_t(taken_count), body};
+    return tuple_of(found, 3);
+}
+
 /* -- delayed messages that are due: see delivering.py ---------------------------------------------------------------- */
 
 #define TRANSACTION_MASK 0xC
 #define QUEUE_HEAD_BYTES 12
 #define MAX_QUEUE_ID_DIGITS 10
 
-enum {TAGS, UNIQ_KEY, KEYS, REAL_TOPIC, REAL_QUEUE_ID, LOOKED_FOR};
-static const char *const looked_for[LOOKED_FOR] = {"TAGS", "UNIQ_KEY", "KEYS", "REAL_TOPIC", "REAL_QID"};
+enum {REAL_TOPIC = FIRST_WANTED, REAL_QUEUE_ID, LOOKED_FOR};
 
 /* Where the messages of due records go. `queues` has by topic, \1 and queue id, as in the properties, the pair of a queue
    and what the record says of it: queue id 4, next queue offset 8, topic. */
 typedef struct {
     PyObject *tail, *queues, *taken;
-    int64_t due, longest, physical_offset, room, store_timestamp;
+    int64_t longest, physical_offset, room, store_timestamp;
 } Delivery;
 
 static int read_delivery(PyObject *tuple, Delivery *delivery)
 {
-    int64_t *numbers[] = {&delivery->due, &delivery->longest, &delivery->physical_offset, &delivery->room,
-                          &delivery->store_timestamp};
-    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 8 || !PyByteArray_Check(PyTuple_GET_ITEM(tuple, 0))
+    int64_t *numbers[] = {&delivery->longest, &delivery->physical_offset, &delivery->room, &delivery->store_timestamp};
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 7 || !PyByteArray_Check(PyTuple_GET_ITEM(tuple, 0))
         || !PyDict_CheckExact(PyTuple_GET_ITEM(tuple, 1)) || !PyList_Check(PyTuple_GET_ITEM(tuple, 2))) {
-        PyErr_SetString(PyExc_TypeError, "delivery must be a tuple of tail, queues, taken and five numbers");
+        PyErr_SetString(PyExc_TypeError, "to must be a tuple of tail, queues, taken and four numbers");
         return 0;
     }
     delivery->tail = PyTuple_GET_ITEM(tuple, 0);
     delivery->queues = PyTuple_GET_ITEM(tuple, 1);
     delivery->taken = PyTuple_GET_ITEM(tuple, 2);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 4; i++)
         if (!read_number(PyTuple_GET_ITEM(tuple, 3 + i), 64, numbers[i]))
             return 0;
     return 1;
 }
 
-/* Find the values of `looked_for`. Return 0 for what Python decides about: text that is not ASCII, properties that
-   encoding would change or that are many, and those that do not name a queue. */
-static int read_delayed(Bytes stored, Bytes *found)
+/* Find what says where a message goes, and what its queue and the index take of it. Return 0 for what Python decides
+   about: properties that encoding would change, and those that do not name a queue. */
+static int read_delayed(Bytes stored, Noted *noted)
 {
-    Bytes seen[MAX_PROPERTIES];
-    int pairs = 0;
-    for (int i = 0; i < LOOKED_FOR; i++)
-        found[i] = (Bytes){NULL, 0};
-    if (stored.size > MAX_PROPERTIES_BYTES || !is_ascii(stored.at, stored.size))
+    begin_walk(noted);
+    noted->wanted[0] = (Bytes){(const unsigned char *)"REAL_TOPIC", 10};
+    noted->wanted[1] = (Bytes){(const unsigned char *)"REAL_QID", 8};
+    noted->wanted_count = 2;
+    if (stored.size > MAX_PROPERTIES_BYTES || !walk_properties(noted, stored))
         return 0;
-    while (stored.size > 0) {
-        const unsigned char *pair = stored.at, *stop = memchr(pair, 2, (size_t)stored.size);
-        Py_ssize_t size = stop == NULL ? stored.size : stop - pair;
-        const unsigned char *separator = memchr(pair, 1, (size_t)size);
-        if (separator == NULL || separator == pair || separator + 1 == pair + size || pairs == MAX_PROPERTIES)
+    Bytes queue_id = noted->found[REAL_QUEUE_ID];
+    for (Py_ssize_t i = 0; i < queue_id.size; i++)
+        if (queue_id.at[i] < '0' || queue_id.at[i] > '9')
             return 0;
-        Bytes name = {pair, separator - pair};
-        for (int i = 0; i < pairs; i++)
-            if (seen[i].size == name.size && memcmp(seen[i].at, name.at, (size_t)name.size) == 0)
-                return 0;
-        seen[pairs++] = name;
-        for (int i = 0; i < LOOKED_FOR; i++)
-            if (name.size == (Py_ssize_t)strlen(looked_for[i]) && memcmp(name.at, looked_for[i], (size_t)name.size) == 0)
-                found[i] = (Bytes){separator + 1, size - name.size - 1};
-        take(&stored, size + (stop != NULL));
-        if (stop != NULL && stored.size == 0)
-            return 0;
-    }
-    for (Py_ssize_t i = 0; i < found[REAL_QUEUE_ID].size; i++)
-        if (found[REAL_QUEUE_ID].at[i] < '0' || found[REAL_QUEUE_ID].at[i] > '9')
-            return 0;
-    return found[REAL_TOPIC].at != NULL && found[REAL_QUEUE_ID].at != NULL
-           && found[REAL_QUEUE_ID].size <= MAX_QUEUE_ID_DIGITS;
+    return noted->found[REAL_TOPIC].at != NULL && queue_id.at != NULL && queue_id.size <= MAX_QUEUE_ID_DIGITS;
 }
 
 /* The pair of queue and head for these properties, borrowed; NULL if there is none, and `*unknown` is its key then. */
@@ -725,11 +789,13 @@ static PyObject *real_queue(PyObject *queues, const Bytes *found, PyObject **unk
    or knows more of (`*unknown`), and for errors. */
 static int deliver(Delivery *to, const unsigned char *record, int64_t offset, int64_t size, PyObject **unknown)
 {
-    Bytes stored, found[LOOKED_FOR];
+    Bytes stored;
+    Noted noted;
+    const Bytes *found = noted.found;
     if (size > to->longest || !properties_of(record, size, &stored) || (int64_t)get64(record + RECORD_OFFSET_AT) != offset)
         return 0;
     uint32_t flags = get32(record + 36);
-    if (flags & TRANSACTION_MASK || get32(record + 8) & 0x80000000u || !read_delayed(stored, found))
+    if (flags & TRANSACTION_MASK || get32(record + 8) & 0x80000000u || !read_delayed(stored, &noted))
         return 0;
     PyObject *pair = real_queue(to->queues, found, unknown);
     if (pair == NULL)
@@ -775,120 +841,42 @@ static int deliver(Delivery *to, const unsigned char *record, int64_t offset, in
     return 1;
 }
 
-/* Deliver what is due of the entries, as far as all is usual and `most` and `room` allow. */
-static PyObject *deliver_all(
-    Delivery *to, const Log *log, PyObject *entries, int64_t at, int64_t most, int64_t room)
+PyDoc_STRVAR(deliver_records_doc,
+"deliver_records($module, entries, at, room, due, log, start, low, high, to, /)\n--\n\n-> (position, key of an unknown queue)");
+
+static PyObject *deliver_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    int64_t end = PyBytes_GET_SIZE(entries);
-    Py_ssize_t count = 0, used = PyByteArray_GET_SIZE(to->tail);
+    int64_t at, room, due;
+    Log log;
+    Delivery to;
+    Py_buffer mapped;
+    if (!count_is(count, 9, "deliver_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
+        || !read_number(arguments[2], 64, &room) || !read_number(arguments[3], 64, &due)
+        || !read_delivery(arguments[8], &to) || !read_log(arguments + 4, &mapped, &log))
+        return NULL;
+    int64_t end = PyBytes_GET_SIZE(arguments[0]);
+    Py_ssize_t used = PyByteArray_GET_SIZE(to.tail);
     PyObject *unknown = NULL;
-    for (; at <= end - ENTRY_BYTES && count < most; at += ENTRY_BYTES, count++) {
-        const unsigned char *entry = (const unsigned char *)PyBytes_AS_STRING(entries) + at, *record = record_of(log, entry);
-        int64_t size = (int32_t)get32(entry + 8), due = (int64_t)get64(entry + 12);
-        if (record == NULL || size > room || due > to->due || due < INT32_MIN
-            || !deliver(to, record, (int64_t)get64(entry), size, &unknown))
+    for (; at >= 0 && at <= end - ENTRY_BYTES; at += ENTRY_BYTES) {
+        const unsigned char *entry = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + at;
+        const unsigned char *record = record_of(&log, entry);
+        int64_t size = (int32_t)get32(entry + 8), code = (int64_t)get64(entry + 12);
+        if (record == NULL || size > room || code > due || code < INT32_MIN
+            || !deliver(&to, record, (int64_t)get64(entry), size, &unknown))
             break;
         room -= size;
     }
+    PyBuffer_Release(&mapped);
     if (PyErr_Occurred()) {
         Py_XDECREF(unknown);
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        PyByteArray_Resize(to->tail, used);  /* which was longer, so it does not fail */
+        PyByteArray_Resize(to.tail, used);  /* which was longer, so it does not fail */
         PyErr_Restore(type, value, traceback);
         return NULL;
     }
-    PyObject *found[] = {PyLong_FromLongLong(at), PyLong_FromSsize_t(count),
-                         unknown != NULL ? unknown : PyBytes_FromStringAndSize(NULL, 0)};
-    return tuple_of(found, 3);
-}
-
-PyDoc_STRVAR(take_records_doc,
-"take_records($module, entries, at, count, first_room, room, most, log, start, low, high, checked_before, queue_id, topic,\n"
-"codes, conditions, delivery=(), /)\n--\n\n"
-"-> (position, number of records, records)\n\nWith `delivery`, records of delayed messages are not returned but\n"
-"delivered, and the third item is the key of a queue that is not known.");
-
-static PyObject *take_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
-{
-    int64_t at, left, longest, room, most;
-    Log log;
-    Check check;
-    Conditions conditions;
-    Delivery delivery;
-    Py_buffer mapped;
-    if ((count != 16 && !count_is(count, 15, "take_records")) || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
-        || !read_number(arguments[2], 64, &left) || !read_number(arguments[3], 64, &longest)
-        || !read_number(arguments[4], 64, &room) || !read_number(arguments[5], 64, &most)
-        || !read_number(arguments[7], 64, &log.start) || !read_number(arguments[8], 64, &log.low)
-        || !read_number(arguments[9], 64, &log.high) || !read_number(arguments[10], 64, &check.before)
-        || !read_number(arguments[11], 64, &check.queue_id) || !is_bytes(arguments[12]) || !is_bytes(arguments[13])
-        || !is_bytes(arguments[14]))
-        return NULL;
-    check.topic = (Bytes){(const unsigned char *)PyBytes_AS_STRING(arguments[12]), PyBytes_GET_SIZE(arguments[12])};
-    int has_conditions = PyBytes_GET_SIZE(arguments[14]) > 0;
-    if (at < 0 || log.start < 0 || (has_conditions && !read_conditions(arguments[14], &conditions))) {
-        PyErr_SetString(PyExc_ValueError, "position, start or conditions are malformed");
-        return NULL;
-    }
-    int is_delivery = count == 16 && !(PyTuple_Check(arguments[15]) && PyTuple_GET_SIZE(arguments[15]) == 0);
-    if (is_delivery && !read_delivery(arguments[15], &delivery))
-        return NULL;
-    const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
-    const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[13]);
-    int64_t end = PyBytes_GET_SIZE(arguments[0]), entry_count = end / ENTRY_BYTES;
-    Py_ssize_t code_count = PyBytes_GET_SIZE(arguments[13]) / 4, taken_count = 0;
-    Taken *taken = PyMem_New(Taken, left < 1 ? 1 : left < entry_count ? left : entry_count + 1);
-    if (taken == NULL)
-        return PyErr_NoMemory();
-    if (PyObject_GetBuffer(arguments[6], &mapped, PyBUF_SIMPLE) < 0) {
-        PyMem_Free(taken);
-        return NULL;
-    }
-    log.at = mapped.buf;
-    log.low = log.low < log.start ? log.start : log.low;
-    log.high = log.high < log.start ? log.start : log.high;
-    log.high = log.high - log.start > mapped.len ? log.start + mapped.len : log.high;
-    if (is_delivery) {
-        PyObject *done = deliver_all(&delivery, &log, arguments[0], at, left, room);
-        PyBuffer_Release(&mapped);
-        PyMem_Free(taken);
-        return done;
-    }
-    int value = FALSE_VALUE;
-    for (; at <= end - ENTRY_BYTES && taken_count < left && most > 0; at += ENTRY_BYTES, most--) {
-        const unsigned char *record = record_of(&log, entries + at), *next;
-        int64_t size = (int32_t)get32(entries + at + 8), ahead = at + PREFETCHED_ENTRIES * ENTRY_BYTES;
-        if (has_conditions && ahead <= end - ENTRY_BYTES && (next = record_of(&log, entries + ahead)) != NULL)
-            prefetch(next, (int32_t)get32(entries + ahead + 8));
-        if (record == NULL || size > longest)
-            break;
-        value = matches(&log, entries + at, codes, code_count, has_conditions ? &conditions : NULL);
-        if (value == FALSE_VALUE || value == UNKNOWN_VALUE)
-            continue;
-        if (value != TRUE_VALUE)
-            break;
-        taken[taken_count++] = (Taken){{record, (Py_ssize_t)size}, at};
-        room -= size;
-        longest = room;
-    }
-    PyObject *body = value == MALFORMED ? NULL : joined(taken, taken_count);
-    PyBuffer_Release(&mapped);
-    if (body != NULL) {
-        Py_ssize_t size, sound = sound_part(&check, entries, taken, taken_count, body, &size);
-        if (sound < taken_count) {
-            at = taken[sound].at;
-            taken_count = sound;
-            _PyBytes_Resize(&body, size);
-        }
-    }
-    PyMem_Free(taken);
-    if (value == MALFORMED) {
-        PyErr_SetString(PyExc_ValueError, "the steps of the conditions are malformed");
-        return NULL;
-    }
-    PyObject *found[] = {PyLong_FromLongLong(at), PyLong_FromSsize_t(taken_count), body};
-    return tuple_of(found, 3);
+    PyObject *found[] = {PyLong_FromLongLong(at), unknown != NULL ? unknown : PyBytes_FromStringAndSize(NULL, 0)};
+    return tuple_of(found, 2);
 }
 
 /* -- the ledger of a group: see dledger/ledger/runs.py -------------------------------------------------------------- */
@@ -971,6 +959,7 @@ static PyMethodDef functions[] = {
     FUNCTION(add_queue_entry),
     FUNCTION(scan_record),
     FUNCTION(take_records),
+    FUNCTION(deliver_records),
     FUNCTION(entries_of),
     {NULL, NULL, 0, NULL},
 };

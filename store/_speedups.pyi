@@ -61,7 +61,18 @@ def take_records(
     topic: bytes,
     codes: bytes,
     conditions: bytes,
-    delivery: tuple[()] | tuple[bytearray, dict[bytes, tuple[Any, bytearray]], list[Any], int, int, int, int, int] = (),
     /,
 ) -> tuple[int, int, bytes]: ...
+def deliver_records(
+    entries: bytes,
+    at: int,
+    room: int,
+    due: int,
+    log: mmap.mmap | bytes,
+    start: int,
+    low: int,
+    high: int,
+    to: tuple[bytearray, dict[bytes, tuple[Any, bytearray]], list[Any], int, int, int, int],
+    /,
+) -> tuple[int, bytes]: ...
 def entries_of(records: bytes, at: int, index: int, term: int, pos: int, room: int, /) -> tuple[bytes, bytes, int]: ...

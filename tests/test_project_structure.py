@@ -58,6 +58,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "protocol/message_to_store.py:MessageToStore.__init__": "the fields of a message, most of them given by name",
     "protocol/record.py:write_record_reference": "the arguments of the C function that it defines",
     "store/queues/index_file.py:write_keys_reference": "the arguments of the C function that it defines",
+    "store/writing/delivering.py:deliver_records_reference": "the arguments of the C function that it defines",
 }
 SETTINGS = "settings: a field for each key"
 MANY_ATTRIBUTES: dict[str, str] = {

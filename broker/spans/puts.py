@@ -15,7 +15,7 @@ from triomq.broker.message_writer import MessageWriter
 from triomq.broker.pending_put import PendingPut
 from triomq.protocol.record import BatchUnit
 from triomq.store.results import MessageToStore, PutResult, PutStatus
-from triomq.store.writing.delivering import Delivery, RealQueues
+from triomq.store.writing.delivering import Delivery, DueBlock, RealQueues
 
 APPEND: Final = "append"
 FLUSH: Final = "flush"
@@ -100,7 +100,7 @@ class TracingWriter(MessageWriter):
         super().put(message, wait, pending if traced is None else traced)
         self._watch(traced)
 
-    def put_due(self, entries: bytes, at: int, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
+    def put_due(self, block: DueBlock, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
         return None  # each message has a span
 
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:

@@ -183,6 +183,10 @@ class Reading:
         queue = self._queues.find(topic, queue_id)
         return self._blocks.entries(queue, queue_offset, count) if queue is not None else b""
 
+    async def have_read(self, topic: str, queue_id: int, queue_offset: int, count: int) -> None:
+        """Return when the records of these entries (at least one) are in memory, or could not be read."""
+        await self.cold.have_read(self.packed_entries(topic, queue_id, queue_offset, count))
+
     def leads_to_ext_unit(self, topic: str, queue_id: int, tags_code: int) -> bool:
         """Return whether `tags_code` of the queue's entry is the address of an ext unit (enableConsumeQueueExt)."""
         queue = self._queues.find(topic, queue_id)

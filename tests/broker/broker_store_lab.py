@@ -86,8 +86,8 @@ class Lab:
         self.configuration.broker = replace(self.configuration.broker, **values)
 
     def deliver_one_by_one(self) -> None:
-        """Let each delayed message that is due go through `DefaultMessageStore.append`, as in a pure build, as if this
-        process had written none of them."""
+        """Let each delayed message that is due go through `DefaultMessageStore.append`, as if this process had
+        written none of them."""
         self.store.delivering.written_from = 1 << 62
 
     async def put(self, topic: str, body: bytes = b"hello", queue_id: int = 0, **properties: str) -> PutResult:

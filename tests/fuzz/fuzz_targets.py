@@ -25,6 +25,7 @@ from triomq.protocol.message import MessageExt
 from triomq.protocol.stored_properties import SPECIAL
 from triomq.store.log import scanned_record
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES
+from triomq.store.writing.delivering import deliver_records_reference, due_message
 
 Target = Callable[[bytes], None]
 
@@ -85,14 +86,17 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         at = int.from_bytes(data[28:36], "big")
         if at >> 62:
             return
-        usual = fast_paths.due_message(data, at)
-        queues = {usual[0] if usual is not None else b"": (None, bytearray(13))}
-        entry = ENTRY.pack(at, len(data), 0)
-        to = (bytearray(), queues, [], 0, len(data), 0, 1 << 30, 0)
-        found = store.take_records(
-            entry, 0, 1, len(data), len(data), 1, data, at, at, at + len(data), 0, 0, b"", b"", b"", to
-        )
-        assert found == ((20, 1, b"") if usual is not None else (0, 0, b""))
+        usual = due_message(data, at)
+        found = []
+        for deliver in (store.deliver_records, deliver_records_reference):
+            queues = {usual[1] if usual is not None else b"": ("queue", bytearray(13))}
+            tail, delivered = bytearray(), []
+            to = (tail, queues, delivered, len(data), 0, 1 << 30, 0)
+            entry = ENTRY.pack(at, len(data), 0)
+            position = deliver(entry, 0, len(data), 0, data, at, at, at + len(data), to)
+            found.append((position, tail, delivered))
+        assert found[0] == found[1]
+        assert found[0][0] == (20 if usual is not None else 0, b"")
 
     def taken_record(data: bytes) -> None:
         """Take a record of before if it is sound. Queue and topic are what it says itself, its offset is 0."""

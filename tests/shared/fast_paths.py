@@ -22,8 +22,7 @@ from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.entries import UsualFrame, decode_entries
 from triomq.protocol.errors import RecordError
 from triomq.protocol.message import MessageExt
-from triomq.protocol.record import decode_record, read_fields
-from triomq.protocol.stored_properties import read_properties_reference
+from triomq.protocol.record import decode_record
 
 _DECIMAL = r"0|-?[1-9][0-9]{0,17}"
 _TEXT = r'"(?:[ !#-\[\]-~]|\\["\\/bfnrt]|\\u00[0-7][0-9A-Fa-f])+"'
@@ -198,27 +197,3 @@ def conditions_decide(node: Expression, properties: dict[str, str]) -> bool:
         is_plain = re.fullmatch(r"[+-]?[0-9]+\.?[0-9]*", text) is not None and len(digits) <= 15
         return is_plain and not (text.startswith("-") and not float(text))
     return constant.evaluate({}) is None or constant.kind is not Kind.BOOLEAN or text.isascii()
-
-
-def due_message(record: bytes, physical_offset: int) -> tuple[bytes, int, str | None, str | None] | None:
-    """Accept a whole record that says that it is at this offset, is not of a transaction, has a CRC, and names its real
-    queue in ASCII properties, at most 32, that encoding would not change. Return the key of that queue, the tags code,
-    UNIQ_KEY and KEYS."""
-    try:
-        fields = read_fields(record, 0, len(record))
-    except RecordError:
-        return None
-    if (fields.size_bytes, fields.physical_offset) != (len(record), physical_offset):
-        return None
-    read = read_properties_reference(fields.properties, ("REAL_TOPIC", "REAL_QID"))
-    tags_code, uniq_key, keys, places, is_encoded = read
-    if not is_encoded:
-        return None
-    topic, queue_id = places or (None, None)
-    if fields.sys_flag & 12 or fields.body_crc < 0 or topic is None or queue_id is None:
-        return None
-    if not fields.properties.isascii() or not 0 < len(fields.properties.split(b"\2")) <= 32:
-        return None
-    if re.fullmatch("[0-9]{1,10}", queue_id) is None:
-        return None
-    return f"{topic}\1{queue_id}".encode(), tags_code, uniq_key, keys

@@ -1,13 +1,12 @@
-"""The C function `take_records` delivers what is due and usual, and leaves everything else to Python."""
+"""`deliver_records` delivers what is due, up to a record that wants a look of its own: in C as in Python."""
 
 from __future__ import annotations
 
 import struct
 import sys
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
-import fast_paths
 import pytest
 from built_speedups import built_speedups
 from hypothesis import example, given
@@ -17,6 +16,7 @@ from stored_records import HOST, encoded
 from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import SCHEDULE_TOPIC
 from triomq.store.queues.consume_queue import ENTRY, FILLER
+from triomq.store.writing.delivering import deliver_records_reference, due_message
 
 LONG = (1 << 31) - 2
 KEY = b"T\x013"
@@ -24,9 +24,13 @@ TO_T = b"TAGS\x01t\x02UNIQ_KEY\x01u\x02REAL_TOPIC\x01T\x02REAL_QID\x013"
 LOG_AT = 100
 
 
-@pytest.fixture(scope="module")
-def c() -> ModuleType:
-    return built_speedups("store")
+Deliver = Callable[..., tuple[int, bytes]]
+
+
+@pytest.fixture(scope="module", params=["C", "Python"])
+def deliver(request: pytest.FixtureRequest) -> Deliver:
+    found: Deliver = built_speedups("store").deliver_records if request.param == "C" else deliver_records_reference
+    return found
 
 
 def head(queue_id: int, queue_offset: int, topic: bytes) -> bytearray:
@@ -38,13 +42,12 @@ class Delivered:
 
     def __init__(
         self,
-        c: ModuleType,
+        deliver: Deliver,
         log: bytes,
         entries: bytes,
         queues: dict[bytes, Any],
         *,
         at: int = 0,
-        most: int = 99,
         room: int = LONG,
         due: int = 50,
         longest: int = LONG,
@@ -52,10 +55,9 @@ class Delivered:
     ) -> None:
         self.tail = bytearray(b"before")
         self.taken: list[Any] = []
-        to = (self.tail, queues, self.taken, due, longest, 7000, file_room, 1_700_000_000_000)
-        self.position, self.count, self.unknown = c.take_records(
-            *(entries, at, most, LONG, room, 99, log, LOG_AT, 0, 1 << 40, 0, 0, b"", b"", b"", to)
-        )
+        to = (self.tail, queues, self.taken, longest, 7000, file_room, 1_700_000_000_000)
+        self.position, self.unknown = deliver(entries, at, room, due, log, LOG_AT, 0, 1 << 40, to)
+        self.count = len(self.taken)
 
 
 def delayed(properties: bytes = TO_T, body: bytes = b"body", at: int = LOG_AT, **values: Any) -> bytes:
@@ -126,7 +128,7 @@ pieces = st.sampled_from(
 )
 @example(TO_T, b"", HOST, HOST, 0, (8, 255))
 def test_a_record_is_delivered_or_left_to_python(
-    c: ModuleType,
+    deliver: Deliver,
     properties: bytes,
     body: bytes,
     born_host: bytes,
@@ -141,16 +143,16 @@ def test_a_record_is_delivered_or_left_to_python(
     record = bytes(changed)
     queue = "the queue"
     heads = {KEY: (queue, head(2, 40, b"T"))}
-    found = Delivered(c, record, ENTRY.pack(LOG_AT, len(record), 50), heads)
-    usual = fast_paths.due_message(record, LOG_AT)
-    if usual is not None and usual[0] == KEY:
+    found = Delivered(deliver, record, ENTRY.pack(LOG_AT, len(record), 50), heads)
+    usual = due_message(record, LOG_AT)
+    if usual is not None and usual[1] == KEY:
         assert (found.position, found.count, found.unknown) == (20, 1, b"")
         whole = expected(record, b"T", 2, 40, 7000)
         assert found.tail == b"before" + whole
-        assert found.taken == [(queue, 40, 7000, len(whole), *usual[1:])]
+        assert found.taken == [(queue, 40, 7000, len(whole), *usual[2][:3])]
         assert heads[KEY][1] == head(2, 41, b"T")
     else:
-        assert (found.position, found.count, found.unknown) == (0, 0, usual[0] if usual is not None else b"")
+        assert (found.position, found.count, found.unknown) == (0, 0, usual[1] if usual is not None else b"")
         assert found.tail == b"before"
         assert found.taken == []
         assert heads[KEY][1] == head(2, 40, b"T")
@@ -163,14 +165,14 @@ def block(count: int = 3) -> tuple[bytes, bytes, int]:
     return log, b"".join([ENTRY.pack(LOG_AT + number * size, size, 50) for number in range(count)]), size
 
 
-def test_messages_of_several_queues_follow_each_other(c: ModuleType) -> None:
+def test_messages_of_several_queues_follow_each_other(deliver: Deliver) -> None:
     other = delayed(b"REAL_TOPIC\x01Longer\x02REAL_QID\x010", b"other")
     size = len(other)
     log = other + delayed(at=LOG_AT + size) + delayed(at=LOG_AT + size + len(delayed()))
     ends = [LOG_AT, LOG_AT + size, LOG_AT + size + len(delayed())]
     entries = b"".join([ENTRY.pack(at, len(delayed()) if at > LOG_AT else size, 50) for at in ends])
     queues = {KEY: ("t", head(2, 40, b"T")), b"Longer\x010": ("longer", head(0, 0, b"Longer"))}
-    found = Delivered(c, log, entries, queues)
+    found = Delivered(deliver, log, entries, queues)
     assert (found.position, found.count, found.unknown) == (60, 3, b"")
     whole = expected(other, b"Longer", 0, 0, 7000)
     ours = len(expected(delayed(), b"T", 2, 40, 0))
@@ -185,13 +187,13 @@ def test_messages_of_several_queues_follow_each_other(c: ModuleType) -> None:
     assert found.taken[1][4:] == (ord("t"), "u", None)
 
 
-def test_what_is_not_usual_ends_the_delivery(c: ModuleType) -> None:
+def test_what_is_not_usual_ends_the_delivery(deliver: Deliver) -> None:
     log, entries, size = block()
     new_size = len(expected(delayed(), b"T", 0, 0, 0))
 
     def reached(data: bytes = entries, **values: Any) -> int:
-        found = Delivered(c, log, data, {KEY: ("t", head(2, 40, b"T"))}, **values)
-        assert len(found.taken) == found.count == (found.position - values.get("at", 0)) // 20
+        found = Delivered(deliver, log, data, {KEY: ("t", head(2, 40, b"T"))}, **values)
+        assert found.count == (found.position - values.get("at", 0)) // 20
         assert len(found.tail) == len(b"before") + found.count * new_size
         assert found.unknown == b""
         return int(found.position)
@@ -200,7 +202,6 @@ def test_what_is_not_usual_ends_the_delivery(c: ModuleType) -> None:
     assert reached(at=20) == 60
     assert reached(at=60) == 60
     assert reached(at=80) == 80
-    assert reached(most=2) == 40
     assert reached(room=3 * size) == 60
     assert reached(room=3 * size - 1) == 40
     assert reached(longest=size) == 60
@@ -216,38 +217,41 @@ def test_what_is_not_usual_ends_the_delivery(c: ModuleType) -> None:
     assert reached(entries[:39]) == 20
 
 
-def test_an_unknown_queue_ends_the_delivery_with_its_key(c: ModuleType) -> None:
+def test_an_unknown_queue_ends_the_delivery_with_its_key(deliver: Deliver) -> None:
     log, entries, _ = block()
     queues = {b"T\x014": ("t", head(2, 40, b"T"))}
-    found = Delivered(c, log, entries, queues)
+    found = Delivered(deliver, log, entries, queues)
     assert (found.position, found.count, found.unknown, found.tail) == (0, 0, KEY, b"before")
 
 
-def test_wrong_arguments_change_nothing(c: ModuleType) -> None:
+def test_wrong_arguments_change_nothing() -> None:
+    in_c = built_speedups("store").deliver_records
     log, entries, _ = block()
     tail, taken = bytearray(b"before"), [0]
     good = {KEY: ("t", head(2, 40, b"T"))}
-    numbers = (50, LONG, 7000, LONG, 6)
+    numbers = (LONG, 7000, LONG, 6)
     for wrong in (
         *((tail, good, taken), (bytes(tail), good, taken, *numbers), (tail, [], taken, *numbers)),
-        *((tail, good, (), *numbers), (tail, good, taken, *numbers[:4], "6"), [tail, good, taken, *numbers]),
+        *((tail, good, (), *numbers), (tail, good, taken, *numbers[:3], "6"), [tail, good, taken, *numbers]),
         *((tail, {KEY: "t"}, taken, *numbers), (tail, {KEY: ("t",)}, taken, *numbers)),
         *((tail, {KEY: ("t", b"")}, taken, *numbers), (tail, {KEY: ("t", bytearray(11))}, taken, *numbers)),
         (tail, {KEY: ("t", bytearray(12 + 128))}, taken, *numbers),
     ):
         with pytest.raises(TypeError):
-            c.take_records(entries, 0, 9, LONG, LONG, 9, log, LOG_AT, 0, 1 << 40, 0, 0, b"", b"", b"", wrong)
+            in_c(entries, 0, LONG, 50, log, LOG_AT, 0, 1 << 40, wrong)
     with pytest.raises(struct.error):
-        to = (tail, good, taken, 50, 1 << 63, 7000, LONG, 6)
-        c.take_records(entries, 0, 9, LONG, LONG, 9, log, LOG_AT, 0, 1 << 40, 0, 0, b"", b"", b"", to)
+        in_c(entries, 0, LONG, 50, log, LOG_AT, 0, 1 << 40, (tail, good, taken, 1 << 63, 7000, LONG, 6))
+    with pytest.raises(ValueError, match="start is negative"):
+        in_c(entries, 0, LONG, 50, log, -1, 0, 1 << 40, (tail, good, taken, *numbers))
     with pytest.raises(TypeError):
-        c.take_records(entries, 0, 9, LONG, LONG, 9, log, LOG_AT, 0, 1 << 40, 0, 0, b"", b"", b"", (), 0)
+        in_c(entries, 0, LONG, 50, log, LOG_AT, 0, 1 << 40, (), 0)
+    assert in_c(entries, -20, LONG, 50, log, LOG_AT, 0, 1 << 40, (tail, good, taken, *numbers)) == (-20, b"")
     assert tail == b"before"
     assert taken == [0]
     assert good == {KEY: ("t", head(2, 40, b"T"))}
 
 
-def test_an_error_leaves_the_tail_as_it_was(c: ModuleType) -> None:
+def test_an_error_leaves_the_tail_as_it_was() -> None:
     size = len(delayed())
     log = delayed() + delayed(b"REAL_TOPIC\x01Other\x02REAL_QID\x010", at=LOG_AT + size)
     rest = len(log) - size
@@ -255,21 +259,21 @@ def test_an_error_leaves_the_tail_as_it_was(c: ModuleType) -> None:
     tail = bytearray(b"before")
     queues = {KEY: ("t", head(2, 40, b"T")), b"Other\x010": "wrong"}
     with pytest.raises(TypeError, match="pair with its head"):
-        to = (tail, queues, [], 50, LONG, 7000, LONG, 6)
-        c.take_records(entries, 0, 9, LONG, LONG, 9, log, LOG_AT, 0, 1 << 40, 0, 0, b"", b"", b"", to)
+        to = (tail, queues, [], LONG, 7000, LONG, 6)
+        built_speedups("store").deliver_records(entries, 0, LONG, 50, log, LOG_AT, 0, 1 << 40, to)
     assert tail == b"before"
 
 
-def test_nothing_is_held_behind_a_delivery(c: ModuleType) -> None:
+def test_nothing_is_held_behind_a_delivery(deliver: Deliver) -> None:
     log, entries, _ = block()
     queue, own = object(), head(2, 40, b"T")
     queues: dict[bytes, Any] = {KEY: (queue, own)}
     for _ in range(3):
-        Delivered(c, log, entries, queues)
-        Delivered(c, log, entries, {})
+        Delivered(deliver, log, entries, queues)
+        Delivered(deliver, log, entries, {})
     watched = [log, entries, queue, own, queues[KEY]]
     before = [sys.getrefcount(each) for each in watched]
     for _ in range(1000):
-        Delivered(c, log, entries, queues)
-        Delivered(c, log, entries, {})
+        Delivered(deliver, log, entries, queues)
+        Delivered(deliver, log, entries, {})
     assert [sys.getrefcount(each) for each in watched] == before

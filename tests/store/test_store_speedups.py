@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stored_records import encoded
 
-from triomq.broker import delay
 from triomq.broker.filters import conditions
 from triomq.dledger.ledger import entry_format, runs
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, ENTRY_MAGIC
@@ -126,7 +125,7 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
     references = [
         *(index_file.key_hash_reference, index_file.write_keys_reference),
         *(consume_queue.add_queue_entry_reference, scanned_record.scan_record_reference),
-        runs.entries_of_reference,
+        *(runs.entries_of_reference, delivering.deliver_records_reference),
     ]
     in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
     in_c = speedups_contract.functions_of(c)
@@ -175,7 +174,7 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
         "MAX_PROPERTIES": 32,
         "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,
-        "MAX_QUEUE_ID_DIGITS": delay.MAX_DIGITS,
+        "MAX_QUEUE_ID_DIGITS": delivering._MAX_QUEUE_ID_DIGITS,
         "QUEUE_HEAD_BYTES": delivering._HEAD.size,
         "MAX_NAMES": conditions.MAX_NAMES,
         "MAX_STACK": conditions.MAX_STACK,
