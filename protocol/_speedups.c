@@ -5,7 +5,7 @@
    Python then takes over (see speedups.py). tests/protocol/test_protocol_speedups.py compares both kinds with Python.
    No function keeps state between calls. */
 
-#include "_speedups.h"
+#include "c/properties.h"
 #include <structmember.h>
 
 /* -- frames: see frame.py ------------------------------------------------------------------------------------------ */

@@ -71,9 +71,13 @@ def _import(name: str) -> ModuleType | None:
 
 
 def source_crc(source: Path) -> int:
-    """Return the CRC-32 of a `_speedups.c` and the header it includes, which setup.py writes into the extension."""
-    header = source.parent.parent / "protocol" / "_speedups.h"
-    return crc32(header.read_bytes(), crc32(source.read_bytes()))
+    """Return the CRC-32 of a `_speedups.c` and the files it includes, which setup.py writes into the extension."""
+    protocol = source.parent.parent / "protocol"
+    parts = {*protocol.glob("c/*.h"), *source.parent.glob("c/*.h")}
+    crc = 0
+    for file in (source, protocol / "_speedups.h", *sorted(parts)):
+        crc = crc32(file.read_bytes(), crc)
+    return crc
 
 
 def running_build() -> str:

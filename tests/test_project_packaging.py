@@ -129,6 +129,7 @@ def test_an_sdist_has_everything_that_a_build_or_a_reader_needs(sdist: Path) -> 
     wanted = [
         *("LICENSE", "NOTICE", "README.md", "setup.py", "pyproject.toml", "compiled.txt", "bin/build_backend.py"),
         *("src/triomq/protocol/_speedups.c", "src/triomq/protocol/_speedups.h", "src/triomq/store/_speedups.c"),
+        *("src/triomq/protocol/c/properties.h", "src/triomq/store/c/take.h"),
         *("src/triomq/py.typed", "src/triomq/protocol/_speedups.pyi", "conf/broker.conf", "bin/mqbroker"),
         *("docs/internals/speedups.md", "tests/conftest.py", "tests/test_project_packaging.py"),
     ]

@@ -697,9 +697,12 @@ def test_a_built_extension_runs_instead_of_the_definitions(
 
 def test_an_extension_of_other_source_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for room in ("protocol", "store"):
-        (tmp_path / room).mkdir()
-        for file in (speedups_contract.ROOT / room).glob("_speedups.[ch]"):
-            (tmp_path / room / file.name).write_bytes(file.read_bytes())
+        (tmp_path / room / "c").mkdir(parents=True)
+        for file in (
+            *(speedups_contract.ROOT / room).glob("_speedups.[ch]"),
+            *(speedups_contract.ROOT / room).glob("c/*"),
+        ):
+            (tmp_path / file.relative_to(speedups_contract.ROOT)).write_bytes(file.read_bytes())
     stale = ModuleType("triomq.store._speedups")
     source = tmp_path / "store" / "_speedups.c"
     stale.__file__ = str(source.with_suffix(".so"))
@@ -708,9 +711,12 @@ def test_an_extension_of_other_source_is_not_used(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "triomq.store._speedups", stale)
     speedups._import.cache_clear()
     assert speedups.load("triomq.store") is stale
-    (tmp_path / "protocol" / "_speedups.h").write_text("/* changed */")
-    speedups._import.cache_clear()
-    assert speedups.load("triomq.store") is None
+    for changed in ("protocol/_speedups.h", "protocol/c/properties.h", "store/c/take.h"):
+        before = (tmp_path / changed).read_bytes()
+        (tmp_path / changed).write_text("/* changed */")
+        speedups._import.cache_clear()
+        assert speedups.load("triomq.store") is None
+        (tmp_path / changed).write_bytes(before)
     speedups._import.cache_clear()
 
 
