@@ -13,7 +13,7 @@ from fake_cluster import FakeCluster, by_queue, fake_cluster
 from verb_calls import check
 
 from triomq.admin.__main__ import main
-from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING
+from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING, groups
 from triomq.protocol.findings import versions_differ
 from triomq.testing import LocalCluster
 
@@ -386,6 +386,16 @@ def test_secrets_that_others_can_read(
     assert f"chmod 600 {tools}" in printed
     assert "very-secret-1" not in printed
     tools.chmod(0o600)
+    assert findings(patient.address, capsys, 0) == []
+
+
+def test_a_group_with_members_that_are_not_asked_is_not_said_to_lack_owners(
+    patient: Patient, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them may own the other queue."""
+    patient.member("1@m", queues=(0,))
+    patient.member("2@m", queues=(1,))
+    monkeypatch.setattr(groups, "MAX_MEMBERS_ASKED", 1)
     assert findings(patient.address, capsys, 0) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from fake_cluster import FakeCluster, fake_cluster
 from stored_records import encoded
 from verb_calls import items
 
+from triomq.admin.__main__ import main
 from triomq.admin.diagnosis import Finding
 from triomq.admin.diagnosis.topics import examine_topics
 from triomq.admin.output import Output
@@ -199,3 +201,16 @@ def test_a_wiped_permission_is_told_by_the_broker_that_lost_it(monkeypatch: pyte
         first.more[105] = route
         [found] = findings_of_topics(first.address)
     assert (found.code, found.subject) == ("wiped", "c")
+
+
+def test_a_backup_of_one_cluster_has_its_brokers_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with two_brokers(monkeypatch) as (first, _):
+        brokers = {
+            name: {"brokerName": name, "cluster": cluster, "brokerAddrs": {"0": address}}
+            for (name, address), cluster in zip(first.addresses.items(), ("C", "D"), strict=True)
+        }
+        first.more[106] = {"brokerAddrTable": brokers, "clusterAddrTable": {"C": ["b"], "D": ["c"]}}
+        first.more[219] = {"table": {}}
+        assert main(["backup", str(tmp_path / "saved"), "--cluster", "D"]) == 0
+    saved = json.loads((tmp_path / "saved" / "backup.json").read_bytes())
+    assert (saved["clusters"], saved["brokers"].keys()) == ({"D": ["c"]}, {"c"})
