@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from triomq import __version__
 from triomq.broker import optional
+from triomq.broker.assembly.events import connect
 from triomq.broker.assembly.processors import register
 from triomq.broker.assembly.serving import Serving, build_serving
 from triomq.broker.assembly.tables import (
@@ -201,6 +202,7 @@ class BrokerController:
         async with trio.open_nursery() as store_nursery, self._open_client(dialing) as client:
             await store_nursery.start(tables.store.run)
             self.serving = serving = build_serving(tables, self.port, client)
+            connect(serving)
             register(serving, work.table, work.fast_table)
             await serving.prepare()
             add_tasks(serving)

@@ -111,7 +111,7 @@ class ConsumeHook(Protocol):
 
 
 class Hooks:
-    """All hooks of a broker; `before` goes into the processor tables, `answered` onto every connection."""
+    """All hooks of a broker; `before` goes into the processor tables, `opened` hears of every connection."""
 
     def __init__(
         self, requests: Sequence[RequestHook], sends: Sequence[SendHook], consumes: Sequence[ConsumeHook]
@@ -125,6 +125,10 @@ class Hooks:
 
     def __bool__(self) -> bool:
         return bool(self._requests or self._sends or self._consumes)
+
+    def opened(self, connection: Connection) -> None:
+        """Hear the responses of a connection."""
+        connection.on_answer = self.answered
 
     def before(self, connection: Connection, request: RemotingCommand) -> None:
         """Call the hooks for a request. Raises the exception that refuses it."""

@@ -144,8 +144,6 @@ class Limits:
         self._transaction = Gate(pools.transaction, turn)
         self._logged = 0
         self._gates: dict[str, Gate] = {}
-        for pool in pools.all():
-            pool.clock = turn.time
         for pool, gate in (
             (pools.send, self._send),
             (pools.pull, self._pull),

@@ -25,12 +25,16 @@ class LoopLag:
     def __init__(self) -> None:
         self.times = Histogram()
         self._recent: deque[float] = deque(maxlen=RECENT)
-        self.on_measured: Callable[[float], None] | None = None
+        self._observer: Callable[[float], None] | None = None
 
     @property
     def recent_seconds(self) -> float:
         """The largest lag of the last half minute."""
         return max(self._recent, default=0.0)
+
+    def observe(self, observer: Callable[[float], None]) -> None:
+        """Call `observer` with the seconds of each measurement."""
+        self._observer = observer
 
     async def run(self) -> None:
         """Measure until cancelled."""
@@ -43,8 +47,8 @@ class LoopLag:
         """Note one measurement."""
         self.times.observe(max(0.0, seconds))
         self._recent.append(seconds)
-        if self.on_measured is not None:
-            self.on_measured(seconds)
+        if self._observer is not None:
+            self._observer(seconds)
 
     def check(self) -> Check:
         """Return whether the loop keeps up."""

@@ -48,14 +48,14 @@ class Pool:
     `make_room`, if set, runs before a request of this connection would be refused because the pool is full, and returns
     whether there is room now. `clock` returns trio's time; that of a turn (Turn.time) need not read it."""
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(self, name: str, capacity: int, clock: Callable[[], float] = trio.current_time) -> None:
         self.name = name
         self.capacity = capacity
+        self.clock = clock
         self.in_flight = 0
         self.rejected = 0
         self.guard: Guard | None = None
         self.make_room: Callable[[Connection], bool] | None = None
-        self.clock: Callable[[], float] = trio.current_time
         self._since: dict[object, float] = {}
 
     @property

@@ -52,6 +52,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "client/facades/blocking.py:Producer.send_value": "the parts of a message, given by name",
     "client/produce/producer.py:Producer.send_value": "the parts of a message, given by name",
     "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
+    "broker/spans/pulls.py:TracingPulls.__init__": "those of a PullProcessor, and the spans",
     "broker/transactions/half_message.py:HalfMessage.__init__": "the fields of a message, given by name",
     "protocol/settings.py:setting": "the facts of a declaration, given by name",
     "protocol/command.py:RemotingCommand.__init__": "the fields of a command, most of them given by name",
@@ -107,6 +108,20 @@ UNUSED: dict[str, str] = {
     "protocol/headers/registry.py:RESPONSE_HEADERS": TABLE,
     "protocol/record.py:encode_record": "the inverse of decode_record, which tests write records with",
     "store/message_store.py:DefaultMessageStore.is_broken": "the state of the store, for its owner",
+}
+
+
+# Callbacks of the broker that are set on an object after its construction, and why. Elsewhere they are arguments of
+# constructors, or arrive by a method that says who hears of what (broker/assembly/events.py).
+SET_LATER: dict[str, str] = {
+    "broker/assembly/serving.py: delivery.is_client_waiting": "outside of a group only: its batches wait for a quorum",
+    "broker/assembly/serving.py: delivery.serve_clients": "outside of a group only: its batches wait for a quorum",
+    "broker/group/roles.py: made.log.on_synced": "the member exists as long as its port",
+    "broker/group/roles.py: made.log.propose": "the member exists as long as its port",
+    "broker/hooks.py: connection.on_answer": "the server makes connections, and knows no hooks",
+    "broker/limits.py: pool.guard": "the gate looks at the pool that it guards",
+    "broker/pulls/long_polling.py: pool.make_room": "held pulls count in the pool that asks them for room",
+    "broker/views/operator.py: connection.on_answer": "the connection is new, and of this request only",
 }
 
 
@@ -405,6 +420,65 @@ def test_every_public_name_is_used() -> None:
     }
     compare(unused, UNUSED, "0 uses")
     assert {pattern for pattern in INTERFACES if not list(ROOT.glob(pattern))} == set()
+
+
+def callback_names() -> set[str]:
+    """Return the public attributes that hold a function to call, whatever their class."""
+    aliases = {"Callable"}
+    trees = [tree_of(path) for path in SOURCES]
+    for tree in trees:
+        for node in tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_callable(value, {"Callable"}):
+                    aliases.add(name)
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if is_callable(
+                    value, {"Callable"}
+                ):
+                    aliases.add(name)
+    return {
+        node.target.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute)
+        if not node.target.attr.startswith("_") and is_callable(node.annotation, aliases)
+    }
+
+
+def is_callable(annotation: ast.expr, aliases: set[str]) -> bool:
+    """Return whether a type is that of a function, or of a function or None."""
+    match annotation:
+        case ast.BinOp(left=left, right=right):
+            return is_callable(left, aliases) or is_callable(right, aliases)
+        case ast.Subscript(value=ast.Name(id=name)) | ast.Name(id=name):
+            return name in aliases
+    return False
+
+
+def assigned_attributes(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """Yield the attributes of other objects than `self` that the code sets."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                continue
+            case ast.Attribute(ctx=ast.Store()):
+                yield node
+
+
+def test_parts_of_the_broker_get_their_callbacks_from_constructors() -> None:
+    """What is put together in broker/assembly is complete, whatever the attribute."""
+    callbacks = callback_names()
+    assert {"on_answer", "guard"} <= callbacks
+    found = {
+        f"{relative(path)}: {ast.unparse(node)}": 1
+        for path in SOURCES
+        if path.is_relative_to(ROOT / "broker")
+        for node in assigned_attributes(tree_of(path))
+        if node.attr in callbacks or path.parent.name == "assembly"
+    }
+    compare(found, SET_LATER, "0 assignments")
+    assert [path for path in (ROOT / "broker").rglob("*.py") if "setattr(" in path.read_text()] == [
+        ROOT / "broker" / "extensions.py"  # on itself
+    ]
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -38,7 +38,6 @@ def build_group(
     """Return the roles that the broker takes in its group. `as_master` are the tasks that only a master has; `address`
     is the broker's own."""
     metadata = tables.metadata
-    registration.is_held = True
 
     async def load() -> None:
         tables.queue_locks.renew_all()

@@ -1,7 +1,8 @@
 """Serving: the parts of a broker that exist once it has its port and its store is loaded.
 
 `build_serving` makes the parts that need the port or a client for the NameServers, in order of dependency. `start`
-starts the background tasks; processors.py lists which part handles which request, timetable.py what runs periodically.
+starts the background tasks; events.py has who tells whom, processors.py which part handles which request, timetable.py
+what runs periodically.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from triomq.broker.configuration_update import ConfigurationUpdate, KeptValue
 from triomq.broker.delay import DelayedDelivery
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.address_server import AddressServer
+from triomq.broker.nameservers.nameserver_list import NameServerList
 from triomq.broker.nameservers.registration import Registration
 from triomq.broker.processors.pull import PullProcessor
 from triomq.broker.processors.send import SendProcessor
@@ -97,6 +99,7 @@ class Serving(Struct, frozen=True):
     schedule: Schedule
     group: GroupRoles | None
     """This broker as a member of a DLedger group; None without enableDLegerCommitLog."""
+    nameservers: NameServerList
     client: RemotingClient
     """For calls to NameServers and other brokers."""
     closed_ports: list[str] = msgspec.field(default_factory=list)
@@ -155,7 +158,8 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     broker = configuration.broker
     host = HostPort(literal(broker.broker_ip1), port)
     address = f"{broker.broker_ip1}:{port}"
-    replication = _replication(tables, client)
+    nameservers = NameServerList(configuration, AddressServer.from_properties(configuration.properties))
+    replication = _replication(tables, client, nameservers)
     writer = _writer(tables, replication)
     send = SendProcessor(
         configuration,
@@ -169,7 +173,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     pull = _pull(tables, OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms))
     access_control = _access_control(tables)
     undeliverable = Undeliverable(writer, metadata.topics)
-    registration = _registration(tables, client, replication, port)
+    registration = _registration(tables, client, nameservers, replication, port)
     transactions = _transactions(tables, writer, undeliverable, host.packed, access_control)
     delivery = _delivery(tables, writer, undeliverable)
     group = _group(tables, registration, replication, transactions, delivery, host)
@@ -191,6 +195,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         update=_update(tables, group),
         schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
         group=group,
+        nameservers=nameservers,
         client=client,
     )
 
@@ -201,9 +206,7 @@ def _writer(tables: Tables, replication: Replication) -> MessageWriter:
     parts = tables.configuration, tables.store, surroundings.turn.wake, replication.log_server, tables.stats, new_topics
     if surroundings.spans is None:
         return MessageWriter(*parts)
-    writer = optional.traced_puts.TracingWriter(*parts)
-    writer.spans = surroundings.spans
-    return writer
+    return optional.traced_puts.TracingWriter(*parts, spans=surroundings.spans)
 
 
 def _pull(tables: Tables, offset_moved: OffsetMovedEvents) -> PullProcessor:
@@ -221,8 +224,7 @@ def _pull(tables: Tables, offset_moved: OffsetMovedEvents) -> PullProcessor:
     if spans is None:
         pull = PullProcessor(*parts, pool=pool, offset_moved=offset_moved)
     else:
-        pull = tracing = optional.traced_pulls.TracingPulls(*parts, pool=pool, offset_moved=offset_moved)
-        tracing.spans = spans
+        pull = optional.traced_pulls.TracingPulls(*parts, pool=pool, offset_moved=offset_moved, spans=spans)
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
     return pull
@@ -275,55 +277,32 @@ def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverabl
     return delivery
 
 
-def _registration(tables: Tables, client: RemotingClient, replication: Replication, port: int) -> Registration:
-    configuration, topics = tables.configuration, tables.metadata.topics
+def _registration(
+    tables: Tables, client: RemotingClient, nameservers: NameServerList, replication: Replication, port: int
+) -> Registration:
+    configuration = tables.configuration
     broker = configuration.broker
 
     def master_known(address: str | None, ha_address: str | None) -> None:
         replication.master_tables.master_known(address)
         replication.follower.master_known(ha_address)
 
-    registration = Registration(
+    return Registration(
         configuration,
-        topics,
+        tables.metadata.topics,
         client,
         address=f"{broker.broker_ip1}:{port}",
         ha_address=f"{broker.broker_ip2}:{port + HA_PORT_DISTANCE}",
-        address_server=AddressServer.from_properties(configuration.properties),
+        nameservers=nameservers,
         on_master=master_known,
+        is_held=tables.group is not None,
     )
-    replication.access.nameservers = lambda: registration.nameservers
-    topics.on_change = registration.topic_changed
-    topics.on_created_by_use = registration.register_soon
-    _end_positions_with_topics(tables)
-    return registration
 
 
-def _end_positions_with_topics(tables: Tables) -> None:
-    """Let what is known about the positions of groups end with a topic: on a slave when its log says that the topic is
-    deleted, on a master at the latest before a topic of that name is made again."""
-    offsets = tables.metadata.offsets
-    stats = tables.stats
-    topics = tables.metadata.topics
-
-    def deleted(topic: str) -> None:
-        if tables.group is not None:
-            topics.remember_deleted(topic)
-        offsets.remove_topic(topic)
-        stats.forget_next_offsets(topic=topic)
-
-    def made_again(topic: str) -> None:
-        offsets.remove_outlived(topic, tables.store.reading.max_offset)
-        stats.forget_next_offsets(topic=topic)
-
-    tables.store.replica.on_deleted = deleted
-    topics.on_made_again = made_again
-
-
-def _replication(tables: Tables, client: RemotingClient) -> Replication:
+def _replication(tables: Tables, client: RemotingClient, nameservers: NameServerList) -> Replication:
     metadata = tables.metadata
     home = Path(tables.configuration.broker.rocketmq_home or ".")
-    access = SlaveAccess(tables.configuration, client.invoke)
+    access = SlaveAccess(tables.configuration, client.invoke, nameservers.addresses)
     tls = _ha_tls(tables.configuration)
     log_server = LogServer(tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None)
     copied = CopiedPart(kept(tables.surroundings, COPIED_FILE))
@@ -358,7 +337,7 @@ def _access_control(tables: Tables) -> AccessControl | None:
 
 
 def _quotas(tables: Tables, access: AccessControl | None, pull: PullProcessor) -> Quotas:
-    topics, groups = tables.metadata.topics, tables.metadata.groups
+    groups = tables.metadata.groups
     quotas = Quotas(
         tables.configuration,
         tables.quota_overrides,
@@ -366,14 +345,8 @@ def _quotas(tables: Tables, access: AccessControl | None, pull: PullProcessor) -
         knows_group=lambda group: groups.get(group) is not None,
         clock=trio.current_time,
     )
-    topics.before_create = quotas.topic_made
-    groups.before_create = quotas.group_made
     tables.listeners.on_close(quotas.connection_closed)
-
-    def use() -> None:
-        pull.quotas = quotas if quotas.is_on else None
-
-    quotas.on_change(use)
+    quotas.on_change(lambda: pull.use_quotas(quotas if quotas.is_on else None))
     return quotas
 
 

@@ -128,7 +128,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
     now_ms = surroundings.now_ms
     turn = surroundings.turn
     broker = configuration.broker
-    pools = Pools(broker)
+    pools = Pools(broker, turn.time)
     group = _group_store(surroundings)
     store = surroundings.extensions.wrap_store(
         DefaultMessageStore(
@@ -380,7 +380,7 @@ def _listen(tables: Tables) -> None:
     metadata = tables.metadata
     hooks = tables.hooks
     if hooks:
-        listeners.on_open(lambda connection: setattr(connection, "on_answer", hooks.answered))
+        listeners.on_open(hooks.opened)
     listeners.on_close(tables.departures.connection_closed)
     for table in (metadata.producers, metadata.consumers, tables.queue_locks):
         listeners.on_jump(table.time_jumped)

@@ -58,7 +58,7 @@ def add_tasks(serving: Serving) -> None:
         add("half messages without a producer", serving.transactions.producer_checks.log_unasked)
     add("registerBrokerAll", registration.register_all)
     add("update name server list", registration.update_nameservers)
-    add("fetch name server list", registration.fetch_nameservers)
+    add("fetch name server list", serving.nameservers.fetch)
     add("protectBroker", serving.protection.protect)
     add("printWaterMark", print_watermarks)
     add("BrokerStats.record", stats.record)

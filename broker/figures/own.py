@@ -41,8 +41,8 @@ class Observed:
         self.syncs = {what: Histogram() for what in SYNCED}
         self.failed_syncs = Counter[str]()
         tables = parts.serving.tables
-        tables.store_metrics.on_put_commit = self.commits.observe
-        tables.latencies.on_sync = self._synced
+        tables.store_metrics.observe_commits(self.commits.observe)
+        tables.latencies.observe_syncs(self._synced)
 
     def _synced(self, what: str, seconds: float, has_failed: bool) -> None:
         self.syncs[what].observe(seconds)

@@ -77,7 +77,7 @@ def watch(
     parts = Parts(serving, info, clients, configuration.server.metrics_max_series)
     turns = TurnFigures(tables.surroundings.turn)
     figures = Figures(parts, Observed(parts), processor_tables, turns.answers)
-    monitoring.lag.on_measured = tables.latencies.woke_late
+    monitoring.lag.observe(tables.latencies.woke_late)
     ports = {port: "main", port + FAST_PORT_DISTANCE: "fast"}
     role = configuration.store.broker_role.name.lower()
     for source in (

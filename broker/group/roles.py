@@ -84,7 +84,7 @@ class GroupParts:
 
 class GroupRoles:
     """See the module's docstring. `as_master` are the tasks that only a master has; `load` reads how transactions
-    ended."""
+    ended. It implements replication.master_tables.LeaderOfGroup."""
 
     def __init__(self, parts: GroupParts, *, load: Task, as_master: list[Task]) -> None:
         self._parts = parts
@@ -95,10 +95,7 @@ class GroupRoles:
         self._as_master = as_master
         self.table_log = parts.table_log
         self._followed_term = 0
-        self._copies_tables = False
-        """Whether the leader that is followed, or was last, is one of RocketMQ's, which writes no tables to the log."""
-        parts.master_tables.come_otherwise = lambda: not self._copies_tables
-        parts.master_tables.address_among_members = self._address_of_master
+        self.copies_tables = False
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self.member: GroupMember | None = None
@@ -109,7 +106,7 @@ class GroupRoles:
     def role_changed(self, role: Role, term: int, leader_id: str | None) -> None:
         if role is Role.FOLLOWER:
             self._followed_term = term
-            self._copies_tables = False
+            self.copies_tables = False
         if role is not Role.LEADER:
             self.table_log.follow()
             leads = f"{leader_id} leads the group" if leader_id else "no member of the group leads at present"
@@ -220,7 +217,7 @@ class GroupRoles:
         begun = self.table_log.begun
         return begun is not None and begun.term == self._followed_term
 
-    def _address_of_master(self) -> str | None:
+    def address_of_master(self) -> str | None:
         """Return where members reach the broker of the member that leads, if it has said so in the log: at the host of
         dLegerPeers. The address that it registers is for clients, and may lead elsewhere from here (containers)."""
         begun = self.table_log.begun
@@ -234,7 +231,7 @@ class GroupRoles:
         member = self.member
         if member is None or member.is_leader:
             return None
-        if self._copies_tables:
+        if self.copies_tables:
             if self._master_tables.are_current:
                 return None
             return "the tables of the master were not copied: its address must be reachable from here"
@@ -275,7 +272,7 @@ class GroupRoles:
     async def _follow(self, member: GroupMember) -> None:
         use_role(self._parts.configuration, self._parts.group, is_master=False)
         self._store.change_settings(self._parts.configuration.store)
-        self._registration.is_held = False
+        self._registration.release()
         log.info("role of a slave taken", broker_id=self._parts.configuration.broker.broker_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._seek_master)
@@ -295,7 +292,7 @@ class GroupRoles:
         while not self._tables_come_by_log():
             if member.leader is not None:
                 with suppress(GroupFailed):
-                    self._copies_tables = (await self._others.metadata(member.leader)).refuses is None
+                    self.copies_tables = (await self._others.metadata(member.leader)).refuses is None
                     return
             await trio.sleep(TABLES_SECONDS)
 
@@ -310,7 +307,7 @@ class GroupRoles:
         await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
         self._store.quorum.accept()
         await self._load()
-        self._registration.is_held = False
+        self._registration.release()
         log.info("role of the master taken", term=term)
         async with trio.open_nursery() as nursery:
             for task in (self.table_log.run_as_leader, *self._as_master):

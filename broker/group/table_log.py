@@ -150,7 +150,6 @@ class TableLog:
         """Whether the tables have been complete at some time, by the log."""
         for name, table in self._tables.items():
             table.log = _Line(self, name)
-        store.replica.on_tables = self.take
 
     # -- leading -----------------------------------------------------------------------------------------------------
 

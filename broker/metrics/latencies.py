@@ -8,8 +8,9 @@ touches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
+
+from triomq.store.upkeep.flush import SyncObserver
 
 KEYS: Final = ("eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax")
 LOG: Final = "commitlog"
@@ -52,8 +53,11 @@ class Latencies:
         self._late_seconds = self._late_before = 0.0
         self._syncs = SyncTimes()
         self._syncs_before: SyncTimes | None = None
-        self.on_sync: Callable[[str, float, bool], None] | None = None
-        """Called with each sync: of what, its seconds, and whether it failed."""
+        self._sync_observer: SyncObserver | None = None
+
+    def observe_syncs(self, observer: SyncObserver) -> None:
+        """Call `observer` with each sync: of what, its seconds, and whether it failed."""
+        self._sync_observer = observer
 
     def woke_late(self, seconds: float) -> None:
         """Record how long after its time the loop woke a task."""
@@ -61,11 +65,11 @@ class Latencies:
             self._late_seconds = seconds
 
     def synced(self, what: str, seconds: float, has_failed: bool) -> None:
-        """Record a sync; those of the consume queues, for which no client waits, count for `on_sync` only."""
+        """Record a sync; those of the consume queues, for which no client waits, count for the observer only."""
         if what == LOG:
             self._syncs.add(seconds)
-        if self.on_sync is not None:
-            self.on_sync(what, seconds, has_failed)
+        if self._sync_observer is not None:
+            self._sync_observer(what, seconds, has_failed)
 
     def turn_minute(self) -> None:
         """Begin a new minute; called every minute."""

@@ -90,8 +90,7 @@ class StoreMetrics:
         self.boot_ms = now_ms()
         self.put_max_ms = 0
         self.get_max_ms = 0
-        self.on_put_commit: Callable[[float], None] | None = None
-        """Called with the seconds of each commit that stored something."""
+        self._commit_observer: Callable[[float], None] | None = None
 
     def timed(
         self,
@@ -111,14 +110,18 @@ class StoreMetrics:
 
         return timed_commit
 
+    def observe_commits(self, observer: Callable[[float], None]) -> None:
+        """Call `observer` with the seconds of each commit that stored something."""
+        self._commit_observer = observer
+
     def commit_took(self, elapsed_ms: float) -> None:
         """Record the duration of a commit of the store; the messages counted since the previous commit were in it."""
         puts = self._stats.stored_total
         count = puts - self._timed_puts
         if count > 0:
             self._timed_puts = puts
-            if self.on_put_commit is not None:
-                self.on_put_commit(elapsed_ms / 1000)
+            if self._commit_observer is not None:
+                self._commit_observer(elapsed_ms / 1000)
             self._times.add(int(elapsed_ms), count)
             if elapsed_ms > self.put_max_ms:
                 self.put_max_ms = int(elapsed_ms)

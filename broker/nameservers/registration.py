@@ -9,8 +9,8 @@ BrokerController.registerBrokerAll).
     stop            unregister
 
 All NameServers are served in parallel, by one link each (link.py, which explains how they stay complete).
-One that does not respond does not delay the others and is logged once, until it is back. The list of NameServers is
-namesrvAddr, or else the latest list of the address server. Only the event loop touches it.
+One that does not respond does not delay the others and is logged once, until it is back. Only the event loop touches
+it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.nameservers.address_server import AddressServer
 from triomq.broker.nameservers.link import NameServerLink
+from triomq.broker.nameservers.nameserver_list import NameServerList
 from triomq.broker.nameservers.registration_request import RegistrationRequests
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.bodies.kv_table import KVTable
@@ -35,12 +35,10 @@ from triomq.protocol.headers.namesrv import QueryDataVersionResponseHeader, Regi
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError
-from triomq.remoting.http_get import HttpFailed
 
 log = structlog.get_logger("triomq.broker.nameservers.registration")
 
 UNREGISTER_SECONDS: Final = 3.0
-MAX_NAMESERVERS: Final = 64
 REST_SECONDS_PER_TOPIC: Final = 0.00005
 """After a registration of topics created by use, the next one waits this long per topic of the table: an unreachable
 NameServer is offered the whole table each time, and encoding 20,000 topics takes 30 ms."""
@@ -50,7 +48,8 @@ MasterFound: TypeAlias = Callable[[str | None, str | None], None]
 
 class Registration:
     """See the module's docstring. `on_master(address, ha_address)` passes on what a slave learns of its master at each
-    registration; None if there is no master."""
+    registration; None if there is no master. While `is_held` nothing is registered: a member of a group does not know
+    its role yet."""
 
     def __init__(
         self,
@@ -60,28 +59,30 @@ class Registration:
         *,
         address: str,
         ha_address: str,
-        address_server: AddressServer,
+        nameservers: NameServerList,
         on_master: MasterFound | None = None,
+        is_held: bool = False,
     ) -> None:
-        self.on_master = on_master
+        self._on_master = on_master
         self._configuration = configuration
         self._topics = topics
         self._client = client
         self._requests = RegistrationRequests(configuration, topics, address, ha_address)
-        self._address_server = address_server
-        self._fetched: list[str] = []
+        self._nameservers = nameservers
         self._known_links: dict[str, NameServerLink] = {}
         self._nursery: trio.Nursery | None = None
         self._created = trio.Event()
-        self.is_held = False
-        """Nothing is registered: the role of this broker is not known yet."""
+        self.is_held = is_held
         client.on_connection_closed(self._connection_closed)
 
     @property
     def nameservers(self) -> list[str]:
         """Return the addresses "host:port" of all NameServers currently known."""
-        configured = self._configuration.broker.namesrv_addr
-        return split_addresses(configured) if configured else self._fetched
+        return self._nameservers.addresses()
+
+    def release(self) -> None:
+        """Let the broker be registered from now on."""
+        self.is_held = False
 
     def states(self, now: float) -> list[tuple[str, bool, float | None]]:
         """Return for each NameServer its address, whether it has accepted everything, and how many seconds ago it
@@ -101,7 +102,7 @@ class Registration:
 
     async def start(self) -> None:
         """Register for the first time; return when all NameServers have responded, or the time limit has passed."""
-        await self.fetch_nameservers()
+        await self._nameservers.fetch()
         await self.register_all(force=True)
 
     async def run(self) -> None:
@@ -134,12 +135,12 @@ class Registration:
     # -- registering -------------------------------------------------------------------------------------------------
 
     def topic_changed(self, topic: str) -> None:
-        """Note a created, changed or deleted topic (`TopicTable.on_change`)."""
+        """Note a created, changed or deleted topic (`TopicEvents.changed`)."""
         for link in self._known_links.values():
             link.note(topic)
 
     def register_soon(self) -> None:
-        """Request a registration of topics that were created by use (`TopicTable.on_created_by_use`)."""
+        """Request a registration of topics that were created by use (`TopicEvents.made_by_use`)."""
         self._created.set()
 
     def register_all_soon(self) -> None:
@@ -173,20 +174,6 @@ class Registration:
         links = self._links()
         await self._caught_up([(link, link.want_whole()) for link in links])
         return any(link.is_complete for link in links)
-
-    async def fetch_nameservers(self) -> None:
-        """Query the address server, if namesrvAddr is unset and fetchNamesrvAddrByAddressServer is set."""
-        broker = self._configuration.broker
-        if broker.namesrv_addr or not broker.fetch_namesrv_addr_by_address_server:
-            return
-        try:
-            fetched = split_addresses(await self._address_server.fetch())
-        except HttpFailed as error:
-            log.warning("list of NameServers not returned by the address server", error=str(error), known=self._fetched)
-            return
-        if fetched and fetched != self._fetched:
-            log.info("list of NameServers fetched", nameservers=";".join(fetched))
-            self._fetched = fetched
 
     async def update_nameservers(self) -> None:
         """Register with NameServers that are new in the list; a changed list needs nothing else."""
@@ -272,19 +259,13 @@ class Registration:
             return
         if ordered is not None:
             self._topics.update_order_topics(ordered.keys())
-        if self.on_master is not None:
-            self.on_master(header.master_addr, header.ha_server_addr)
+        if self._on_master is not None:
+            self._on_master(header.master_addr, header.ha_server_addr)
 
     def _connection_closed(self, address: str, connection: Connection) -> None:
         link = self._known_links.get(address)
         if link is not None:
             link.connection_closed()
-
-
-def split_addresses(text: str) -> list[str]:
-    """Return the distinct addresses of "host:port;host:port"."""
-    addresses = dict.fromkeys(address.strip() for address in text.replace("\n", ";").split(";"))
-    return [address for address in addresses if address][:MAX_NAMESERVERS]
 
 
 def _is_changed(answer: RemotingCommand, ours: DataVersion) -> bool:

@@ -89,9 +89,13 @@ class PullProcessor:
         self._stats = stats
         self._pace = pace
         self._offset_moved = offset_moved
-        self.quotas: Quotas | None = None  # None while there is no quota
+        self._quotas: Quotas | None = None  # None while there is no quota
         self._pool = pool
         self.long_polling = LongPolling(store, pool, self._pull_again)
+
+    def use_quotas(self, quotas: Quotas | None) -> None:
+        """Count and delay pulls by these quotas from now on; None while there are none."""
+        self._quotas = quotas
 
     def __call__(
         self, connection: Connection, request: RemotingCommand
@@ -138,7 +142,7 @@ class PullProcessor:
         """Return the response, or what the pull may wait for. Raises RequestRefused."""
         group = self._check(connection, header)
         message_filter = self._filters.choose(header)
-        quotas = self.quotas
+        quotas = self._quotas
         if quotas is not None:
             excess = quotas.excess_of_pull(connection, request, header.consumer_group)
             if excess is not None:
@@ -284,8 +288,8 @@ class PullProcessor:
                 result.size_bytes,
                 result.next_begin_offset,
             )
-            if self.quotas is not None:
-                self.quotas.pulled(connection, request, header.consumer_group, result.message_count, len(body))
+            if self._quotas is not None:
+                self._quotas.pulled(connection, request, header.consumer_group, result.message_count, len(body))
         elif code == _PULL_OFFSET_MOVED:
             self._offset_moved(header, result.next_begin_offset)
         values = (

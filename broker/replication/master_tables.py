@@ -21,6 +21,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Protocol
 
 import structlog
 import trio
@@ -53,6 +54,17 @@ PAUSE_SECONDS = 0.1
 """`run` looks at most once in PAUSE_SECONDS, and at least once in LOOK_SECONDS, what has changed."""
 
 
+class LeaderOfGroup(Protocol):
+    """What a member of a group knows of the one that leads it, or led last."""
+
+    @property
+    def copies_tables(self) -> bool:
+        """Whether the leader is one of RocketMQ's, which writes no tables to the log: they must be copied."""
+
+    def address_of_master(self) -> str | None:
+        """Return the leader's address as members of its group reach it, which may differ from the one for clients."""
+
+
 class MasterTables:
     """Copies the master's tables. `is_trusted` returns whether the master's log is known to match; `sign` adds this
     broker's account to a request."""
@@ -69,11 +81,7 @@ class MasterTables:
         sign: Callable[[RemotingCommand], None] | None = None,
         ends: QueueEnds | None = None,
     ) -> None:
-        self.come_otherwise: Callable[[], bool] = lambda: False
-        """Whether the master's tables come another way (the log of a group): then only the ends of queues are asked
-        for."""
-        self.address_among_members: Callable[[], str | None] = lambda: None
-        """The master's address as members of its group reach it, which may differ from the one for clients."""
+        self._group: LeaderOfGroup | None = None
         self.copied_from: str | None = None
         """The master all of whose tables were copied the last time."""
         self._sign = sign
@@ -87,6 +95,10 @@ class MasterTables:
         self._registered: str | None = None
         self._outage = Outage()
 
+    def join(self, group: LeaderOfGroup) -> None:
+        """Ask this member of a group where the master is from now on."""
+        self._group = group
+
     def master_known(self, address: str | None) -> None:
         """Learn the master's address from a NameServer, or that there is no master."""
         if address != self._registered:
@@ -95,7 +107,13 @@ class MasterTables:
 
     @property
     def _address(self) -> str | None:
-        return self.address_among_members() or self._registered
+        among_members = self._group.address_of_master() if self._group is not None else None
+        return among_members or self._registered
+
+    @property
+    def _come_by_log(self) -> bool:
+        """Whether the master's tables come by the log of a group: then only the ends of queues are asked for."""
+        return self._group is not None and not self._group.copies_tables
 
     @property
     def are_current(self) -> bool:
@@ -147,7 +165,7 @@ class MasterTables:
         # Each table is accepted in the step in which its response arrives, and `_ask` checks the master and the trust
         # again in that step.
         ask = partial(self._ask, address, address)
-        if not self.come_otherwise():
+        if not self._come_by_log:
             taken = [
                 await self._take(
                     partial(self._ask, address, fast), RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics
@@ -166,7 +184,7 @@ class MasterTables:
         master = self._address
         with self._told(code.name):
             answer = await ask(new_request(code))
-            if answer is None or self.come_otherwise():
+            if answer is None or self._come_by_log:
                 return False
             if answer.code == ResponseCode.SUCCESS:
                 await take(answer.body)

@@ -76,11 +76,12 @@ class OpenAccess:
 
 
 class SlaveAccess:
-    """See the module's docstring. `nameservers()` returns their addresses."""
+    """See the module's docstring."""
 
-    def __init__(self, configuration: Configuration, ask: Ask) -> None:
-        """`ask` is RemotingClient.invoke. Raises SettingError for haSlaveAddresses."""
-        self.nameservers: Callable[[], list[str]] = list
+    def __init__(self, configuration: Configuration, ask: Ask, nameservers: Callable[[], list[str]]) -> None:
+        """`ask` is RemotingClient.invoke; `nameservers` returns their addresses. Raises SettingError for
+        haSlaveAddresses."""
+        self._nameservers = nameservers
         self._configuration = configuration
         self._ask = ask
         self._listed = parse_networks(configuration.store.ha_slave_addresses)
@@ -116,7 +117,7 @@ class SlaveAccess:
             self._asked = trio.current_time()
             found: list[frozenset[str]] = []
             async with trio.open_nursery() as nursery:
-                for address in self.nameservers():
+                for address in self._nameservers():
                     nursery.start_soon(self._ask_one, address, found)
             if found:
                 self._hosts = frozenset().union(*found)

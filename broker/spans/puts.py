@@ -9,11 +9,16 @@ Nothing here imports OpenTelemetry: recorder.py has what makes the spans.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from triomq.broker.message_writer import MessageWriter
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import MessageWriter, Replicas
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.pending_put import PendingPut
+from triomq.broker.tables.new_names import NewNames
 from triomq.protocol.record import BatchUnit
+from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.writing.delivering import Delivery, DueBlock, RealQueues
 
@@ -91,9 +96,21 @@ class TracedPut(PendingPut):
 
 
 class TracingWriter(MessageWriter):
-    """See the module's docstring. `spans` is set before the first put."""
+    """See the module's docstring."""
 
-    spans: Spans
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: DefaultMessageStore,
+        wake: Callable[[], None],
+        replicas: Replicas | None = None,
+        stats: BrokerStats | None = None,
+        new_topics: NewNames | None = None,
+        *,
+        spans: Spans,
+    ) -> None:
+        super().__init__(configuration, store, wake, replicas, stats, new_topics)
+        self._spans = spans
 
     def put(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
         traced = self._traced(message, None, wait, pending)
@@ -111,7 +128,7 @@ class TracingWriter(MessageWriter):
     def _traced(
         self, message: MessageToStore, units: list[BatchUnit] | None, wait: bool, pending: PendingPut
     ) -> TracedPut | None:
-        span = self.spans.storing(message, units)
+        span = self._spans.storing(message, units)
         if span is None:
             return None
         if self._configuration.store is not self._settings:

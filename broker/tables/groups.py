@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables import entry_costs
-from triomq.broker.tables.kept_table import KeptTable
+from triomq.broker.tables.kept_table import KeptTable, ignored
 from triomq.broker.tables.logged import check_leads
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol.bodies.base import replace
@@ -29,6 +30,13 @@ log = structlog.get_logger("triomq.broker.groups")
 
 MAX_GROUPS = 100_000
 MAX_TABLE_BYTES = 12 * 1024**2
+
+
+class GroupEvents(Struct, frozen=True, kw_only=True):
+    """Who hears of groups; nobody, as long as nothing is given."""
+
+    before_create: Callable[[str], None] = ignored
+    """A new group would fit into the table; raises RequestRefused to refuse it."""
 
 
 class GroupTable(KeptTable):
@@ -53,10 +61,14 @@ class GroupTable(KeptTable):
         self._auto_create = auto_create
         self._max_groups = max_groups
         self._max_table_bytes = max_table_bytes
-        self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new group
+        self._events = GroupEvents()
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         for name in SYSTEM_GROUPS:
             self._put(SubscriptionGroupConfig(group_name=name))
+
+    def tell(self, events: GroupEvents) -> None:
+        """Tell these of groups from now on."""
+        self._events = events
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the configuration of a group, without creating it."""
@@ -185,5 +197,4 @@ class GroupTable(KeptTable):
         if self.sent_bytes + self._bytes_of(group) > limit_bytes:
             raise TableTooLarge("subscription groups", "maxGroupTableBytes", limit_bytes, f"group {group}")
         self._check_memory(group, f"group {group}")
-        if self.before_create is not None:
-            self.before_create(group)
+        self._events.before_create(group)

@@ -20,6 +20,10 @@ from triomq.protocol.clock import NowMs
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 
+def ignored(*_: object) -> None:
+    """Stand in for a listener that a table does not have."""
+
+
 class KeptTable:
     """A subclass calls `_touch` for each entry that it changes and then `_changed`; `entries_name` is the member of the
     file that holds the entries, `kind` what one of them is.

@@ -2,13 +2,10 @@
 
 It holds one TopicConfig per topic: the built-in topics, those created by administrators and those created by use.
 Changes go to topics.json in the background; `data_version` tells NameServers and slaves whether anything changed. Only
-the event loop touches it. It sends nothing: it calls `on_change` for each changed topic, in the step that creates the
-new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
-created by use, so that they are registered soon. Processors of administrators' requests wait for the registration, and
-so does what depends on a topic that use has made (new_names.py). It calls `on_made_again` before a topic that it
-deleted comes into being again. The file keeps the names of deleted topics (`deletedTopics`) and of those that were made
-again (`topicsMadeAgain`); RocketMQ ignores both. A deleted one that is there, too, is being deleted
-(topic_deletion.py).
+the event loop touches it. It sends nothing, but tells others of changes (TopicEvents). What depends on a topic that use
+has made waits until it is registered (new_names.py). The file keeps the names of deleted topics (`deletedTopics`) and
+of those that were made again (`topicsMadeAgain`); RocketMQ ignores both. A deleted one that is there, too, is being
+deleted (topic_deletion.py).
 
 Limits: `max_topics`, and `max_table_bytes` of the table as it is sent: a registration or a slave's fetch carries all
 topics in one frame of 16 MiB at most, and a broker whose frame is larger disappears from its NameServers. A table that
@@ -22,11 +19,12 @@ from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import compact
-from triomq.broker.tables.kept_table import KeptTable
+from triomq.broker.tables.kept_table import KeptTable, ignored
 from triomq.broker.tables.logged import check_leads
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.broker.tables.write_behind import Covered
@@ -65,6 +63,20 @@ class StoredTopics(TopicConfigSerializeWrapper, frozen=True, kw_only=True):
     topics_made_again: list[str] = []
 
 
+class TopicEvents(Struct, frozen=True, kw_only=True):
+    """Who hears of topics; nobody, as long as nothing is given. All are called in the step of the change."""
+
+    changed: Callable[[str], None] = ignored
+    """A topic was made, changed or deleted: a registration under the table's new data version must include it."""
+    made_by_use: Callable[[], None] = ignored
+    """Use has made topics, or given some more queues: they must be registered soon. What administrators make is not
+    among them, as their requests wait for the registration."""
+    made_again: Callable[[str], None] = ignored
+    """A topic that was deleted comes into being again; called before the table has it."""
+    before_create: Callable[[str], None] = ignored
+    """A new topic would fit into the table; raises RequestRefused to refuse it."""
+
+
 class TopicTable(KeptTable):
     """The topics of a broker, by name."""
 
@@ -93,10 +105,7 @@ class TopicTable(KeptTable):
         self._auto_create = auto_create
         self._max_topics = max_topics
         self._max_table_bytes = max_table_bytes
-        self.on_change: Callable[[str], None] | None = None
-        self.on_created_by_use: Callable[[], None] | None = None
-        self.on_made_again: Callable[[str], None] | None = None
-        self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new topic
+        self._events = TopicEvents()
         self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
         self._made_again: deque[str] = deque(maxlen=MAX_DELETED)
         self._leaving: set[str] = set()
@@ -104,6 +113,10 @@ class TopicTable(KeptTable):
         for topic in built_in:
             self._put(topic)
         self.system_topics = SYSTEM_TOPICS | frozenset(self._topics)
+
+    def tell(self, events: TopicEvents) -> None:
+        """Tell these of topics from now on."""
+        self._events = events
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -368,8 +381,7 @@ class TopicTable(KeptTable):
 
     def _made_by_use(self, topic: str) -> None:
         self.new_names.made(topic)
-        if self.on_created_by_use is not None:
-            self.on_created_by_use()
+        self._events.made_by_use()
 
     def _announce(self, topic: str) -> None:
         """Tell of a topic that is made again. Clients may use the offsets of a topic before its first life begins."""
@@ -377,8 +389,7 @@ class TopicTable(KeptTable):
             self._deleted.remove(topic)
             if topic not in self._made_again:
                 self._made_again.append(topic)
-            if self.on_made_again is not None:
-                self.on_made_again(topic)
+            self._events.made_again(topic)
 
     def encode(self) -> bytes:
         """Return the table as slaves and tools receive it: without the deleted topics."""
@@ -404,8 +415,7 @@ class TopicTable(KeptTable):
 
     def _touch(self, topic: str) -> None:
         super()._touch(topic)
-        if self.on_change is not None:
-            self.on_change(topic)
+        self._events.changed(topic)
 
     def _entry_text(self, topic: str) -> str | None:
         config = self._topics.get(topic)
@@ -427,8 +437,7 @@ class TopicTable(KeptTable):
         if self.sent_bytes + self._bytes_of(topic) > limit_bytes:
             raise TableTooLarge("topics", "maxTopicTableBytes", limit_bytes, f"topic {topic}")
         self._check_memory(topic, f"topic {topic}")
-        if self.before_create is not None:
-            self.before_create(topic)
+        self._events.before_create(topic)
 
 
 def both_ways(config: TopicConfig) -> int:

@@ -590,7 +590,7 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond a PING and an update of two windows for each response",
     ),
     Constant(
-        "broker.nameservers.registration",
+        "broker.nameservers.nameserver_list",
         "MAX_NAMESERVERS",
         "addresses of NameServers in one list",
         "left out",

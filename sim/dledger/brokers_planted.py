@@ -35,7 +35,7 @@ def _reads_no_log_at_a_start(original: Any) -> Any:
 
 def _copies_tables_from_every_leader(original: Any) -> Any:
     async def ask(self: GroupRoles, member: object) -> None:
-        self._copies_tables = not self._tables_come_by_log()
+        self.copies_tables = not self._tables_come_by_log()
 
     return ask
 

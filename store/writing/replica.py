@@ -59,6 +59,8 @@ class Replica:
         "_filled",
         "_is_open",
         "_log",
+        "_on_deleted",
+        "_on_tables",
         "_pieces",
         "_queues",
         "_settings",
@@ -66,8 +68,6 @@ class Replica:
         "_tail_cut",
         "dispatched_offset",
         "fault",
-        "on_deleted",
-        "on_tables",
     )
 
     def __init__(
@@ -94,12 +94,16 @@ class Replica:
         # Bytes that are written but not dispatched, with their offsets, so that they need not be read back.
         self._pieces: list[tuple[int, bytes]] = []
         self.dispatched_offset = 0
-        self.on_deleted: Callable[[str], None] | None = None
-        """Called with each topic whose deletion arrives."""
-        self.on_tables: Callable[[bytes], None] | None = None
-        """Called with the body of each record with changes of tables that arrives."""
+        self._on_deleted: Callable[[str], None] | None = None
+        self._on_tables: Callable[[bytes], None] | None = None
         self.fault: str | None = None
         """The reason why no more bytes can be accepted from the master, or None."""
+
+    def tell(self, *, deleted: Callable[[str], None] | None, tables: Callable[[bytes], None] | None) -> None:
+        """Call `deleted` with each topic whose deletion arrives from now on, and `tables` with the body of each record
+        with changes of tables."""
+        self._on_deleted = deleted
+        self._on_tables = tables
 
     def begin(self, opened: Opened) -> None:
         self.dispatched_offset = opened.log_end
@@ -306,8 +310,8 @@ class Replica:
             topic = deleted_topic(entry.topic, entry.sys_flag, entry.properties.text)
             if topic is not None:
                 self._end_topic(topic)
-            elif self.on_tables is not None and is_table_record(entry.topic, entry.sys_flag):
-                self.on_tables(body_of(self._log, entry.place))
+            elif self._on_tables is not None and is_table_record(entry.topic, entry.sys_flag):
+                self._on_tables(body_of(self._log, entry.place))
         self._dispatch.apply(entry)
 
     def _end_topic(self, topic: str) -> None:
@@ -319,8 +323,8 @@ class Replica:
             queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was restarted"))
         self._filled = [queue for queue in self._filled if queue.topic != topic]
         count = self._queues.delete_topic(topic)
-        if self.on_deleted is not None:
-            self.on_deleted(topic)
+        if self._on_deleted is not None:
+            self._on_deleted(topic)
         log.info("queues removed: the master deleted their topic", topic=topic, queues=count)
 
     def _make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:

@@ -15,7 +15,7 @@ from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables.built_in_topics import built_in_topics
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.topics import TopicEvents, TopicTable
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from triomq.protocol.errors import RequestRefused
@@ -61,7 +61,7 @@ def test_topic_created_on_send_takes_the_smaller_queue_count_and_is_announced(cl
     file = MemoryFile()
     announced: list[int] = []
     table = topic_table(clock, file)
-    table.on_created_by_use = lambda: announced.append(table.data_version.counter)
+    table.tell(TopicEvents(made_by_use=lambda: announced.append(table.data_version.counter)))
     topic = table.create_on_send("T", "TBW102", "1.2.3.4:5", 4, 0)
     assert topic == TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=6)
     assert table.create_on_send("U", "TBW102", "1.2.3.4:5", 400, 1) == TopicConfig(

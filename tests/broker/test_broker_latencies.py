@@ -50,7 +50,7 @@ def test_syncs_are_those_of_the_last_full_minute() -> None:
 
 def test_syncs_of_consume_queues_are_only_passed_on() -> None:
     latencies, heard = Latencies(), list[tuple[str, float, bool]]()
-    latencies.on_sync = lambda *sync: heard.append(sync)
+    latencies.observe_syncs(lambda *sync: heard.append(sync))
     latencies.synced("consumequeue", 3.0, False)
     latencies.synced(LOG, 0.00095, True)
     assert heard == [("consumequeue", 3.0, False), (LOG, 0.00095, True)]

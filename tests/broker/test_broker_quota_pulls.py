@@ -58,7 +58,7 @@ class LimitedPulls:
             knows_group=lambda group: True,
             clock=trio.current_time,
         )
-        pulls.processor.quotas = self.quotas
+        pulls.processor.use_quotas(self.quotas)
         self.began = trio.current_time()
 
     @property
@@ -186,7 +186,7 @@ async def test_a_quota_that_is_lifted_lets_the_pulls_that_wait_go_on(tmp_path: P
     async with limited_pulls(tmp_path) as limited:
         assert limited.pulls.code() == 0
         assert limited.pulls.pull(sys_flag=WAITS) is None
-        limited.pulls.processor.quotas = None
+        limited.pulls.processor.use_quotas(None)
         assert found(await limited.answer()) == (0, 3)
 
 

@@ -46,16 +46,16 @@ def end_of(broker: WholeBroker, topic: str) -> int:
 async def test_without_a_quota_no_request_passes_a_check_and_nothing_is_listed(tmp_path: Path) -> None:
     async with open_broker(tmp_path) as broker:
         serving = broker.controller.serving
-        assert serving.pull.quotas is None
+        assert serving.pull._quotas is None
         assert not serving.quotas.is_on
         assert not [key for key in await runtime(broker) if key.startswith("quota")]
         listed = (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode()
         assert "quotaOverrides" not in listed
         for lifted in ("", "bytesIn=0"):
             await change(broker, "quotaPerAddress=bytesIn=1")
-            assert serving.pull.quotas is not None
+            assert serving.pull._quotas is not None
             await change(broker, f"quotaPerAddress={lifted}")
-            assert serving.pull.quotas is None
+            assert serving.pull._quotas is None
 
 
 async def test_a_send_above_the_quota_is_refused_with_a_reason_and_not_stored(tmp_path: Path) -> None:

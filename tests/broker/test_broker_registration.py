@@ -19,9 +19,10 @@ from trio.testing import MockClock
 from triomq.broker.configuration import Configuration
 from triomq.broker.nameservers.address_server import AddressServer
 from triomq.broker.nameservers.link import REST_SECONDS
-from triomq.broker.nameservers.registration import Registration, split_addresses
+from triomq.broker.nameservers.nameserver_list import NameServerList, split_addresses
+from triomq.broker.nameservers.registration import Registration
 from triomq.broker.tables.built_in_topics import built_in_topics
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.topics import TopicEvents, TopicTable
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.controller import serve
 from triomq.protocol.bodies.kv_table import KVTable
@@ -98,17 +99,19 @@ class Surroundings:
         self.topics = TopicTable(now_ms=self.clock, built_in=[TopicConfig(topic_name="Built")])
         self.client = FakeClient()
         self.masters: list[tuple[str | None, str | None]] = []
+        self.nameservers = NameServerList(self.configuration, AddressServer.from_properties({}))
         self.registration = Registration(
             self.configuration,
             self.topics,
             cast(RemotingClient, self.client),
             address="10.0.0.1:10911",
             ha_address="10.0.0.2:10912",
-            address_server=AddressServer.from_properties({}),
+            nameservers=self.nameservers,
             on_master=lambda address, ha_address: self.masters.append((address, ha_address)),
         )
-        self.topics.on_change = self.registration.topic_changed
-        self.topics.on_created_by_use = self.registration.register_soon
+        self.topics.tell(
+            TopicEvents(changed=self.registration.topic_changed, made_by_use=self.registration.register_soon)
+        )
 
 
 Surround = Callable[..., Surroundings]
@@ -561,13 +564,13 @@ class FakeAddressServer:
 
 async def test_a_fetched_list_is_kept_until_there_is_a_new_one(surround: Surround) -> None:
     around = surround(namesrvAddr="", fetchNamesrvAddrByAddressServer="true")
-    around.registration._address_server = cast(AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}"))
+    around.nameservers._address_server = cast(AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}"))
     await around.registration.start()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
     seen: list[list[str]] = []
     for _ in range(3):
-        await around.registration.fetch_nameservers()
-        seen.append(around.registration.nameservers)
+        await around.nameservers.fetch()
+        seen.append(around.nameservers.addresses())
     assert seen == [[A], [A], [B, A]]
 
 
@@ -584,9 +587,9 @@ async def test_the_address_server_is_asked_only_when_it_is_switched_on_and_there
 ) -> None:
     around = surround(**keys)
     server = FakeAddressServer(B)
-    around.registration._address_server = cast(AddressServer, server)
-    await around.registration.fetch_nameservers()
-    assert around.registration.nameservers == nameservers
+    around.nameservers._address_server = cast(AddressServer, server)
+    await around.nameservers.fetch()
+    assert around.nameservers.addresses() == nameservers
     assert server.times_asked == times_asked
 
 
@@ -640,10 +643,9 @@ def registration_of(client: RemotingClient, nameservers: str, **keys: str) -> tu
         client,
         address="10.0.0.1:10911",
         ha_address="10.0.0.1:10912",
-        address_server=AddressServer.from_properties({}),
+        nameservers=NameServerList(configuration, AddressServer.from_properties({})),
     )
-    topics.on_change = registration.topic_changed
-    topics.on_created_by_use = registration.register_soon
+    topics.tell(TopicEvents(changed=registration.topic_changed, made_by_use=registration.register_soon))
     return registration, topics
 
 

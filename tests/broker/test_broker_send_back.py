@@ -16,7 +16,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import SendProcessor
 from triomq.broker.processors.send_back import SendBackProcessor
 from triomq.broker.tables.groups import GroupTable
-from triomq.broker.tables.topics import MAX_QUEUES
+from triomq.broker.tables.topics import MAX_QUEUES, TopicEvents
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -178,7 +178,7 @@ async def test_the_retry_topic_grows_with_its_groups_number_of_queues(tmp_path: 
     async with open_retries(tmp_path) as retries:
         registered: list[int] = []
         topics = retries.lab.topics
-        topics.on_created_by_use = lambda: registered.append(topics.data_version.counter)
+        topics.tell(TopicEvents(made_by_use=lambda: registered.append(topics.data_version.counter)))
         for wanted, has in ((1, 1), (4, 4), (2, 4), (10**6, MAX_QUEUES)):
             retries.set_group(retry_queue_nums=wanted)
             for _ in range(20):

@@ -105,8 +105,8 @@ class Tracing:
 
     def __init__(self, lab: Lab, ended: Ended) -> None:
         self.lab, self.ended, self.slaves = lab, ended, Slaves()
-        self.writer = TracingWriter(lab.configuration, lab.store, lambda: None, self.slaves)
-        self.writer.spans = Recorder(ended.provider, lab.now_ms, "broker-a")
+        spans = Recorder(ended.provider, lab.now_ms, "broker-a")
+        self.writer = TracingWriter(lab.configuration, lab.store, lambda: None, self.slaves, spans=spans)
 
     def put(self, *, wait: bool = True, **properties: str) -> AwaitedPut:
         pending = AwaitedPut()

@@ -16,8 +16,9 @@ from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.nameservers.address_server import AddressServer
+from triomq.broker.nameservers.nameserver_list import NameServerList
 from triomq.broker.nameservers.registration import Registration
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.topics import TopicEvents, TopicTable
 from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.controller import serve
@@ -119,10 +120,11 @@ class Surroundings:
             cast(RemotingClient, self.nameservers),
             address="b:1",
             ha_address="b:2",
-            address_server=AddressServer.from_properties({}),
+            nameservers=NameServerList(configuration, AddressServer.from_properties({})),
         )
-        self.topics.on_change = self.registration.topic_changed
-        self.topics.on_created_by_use = self.registration.register_soon
+        self.topics.tell(
+            TopicEvents(changed=self.registration.topic_changed, made_by_use=self.registration.register_soon)
+        )
         nursery.start_soon(self.registration.run)
 
     async def create(self, topic: str, perm: int = 6, *, disk_seconds: float = 0.0) -> None:

@@ -68,6 +68,7 @@ class Member:
             member="n0",
             port=10911,
         )
+        store.store.replica.tell(deleted=None, tables=self.log.take)
 
     async def lead(self, term: int = 1) -> None:
         """Take office in a term, with a quorum that answers at once."""
@@ -282,7 +283,8 @@ async def test_tables_that_did_not_arrive_whole_remove_nothing(
     follower.topics.update(TopicConfig(topic_name="Kept"))
     await leader.lead()
     take = follower.log.take
-    follower.member.store.replica.on_tables = lambda body: take(body) if b'"part"' not in body else None
+    replica = follower.member.store.replica
+    replica.tell(deleted=None, tables=lambda body: take(body) if b'"part"' not in body else None)
     await follower.take_from(leader)
     assert follower.topics.get("Kept") is not None and not follower.log.is_whole
 

@@ -85,7 +85,7 @@ async def test_the_lag_of_the_loop_is_measured_and_decides_readiness(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     lag, heard = LoopLag(), list[float]()
-    lag.on_measured = heard.append
+    lag.observe(heard.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lag.run)
         await trio.sleep(1.05)

@@ -61,8 +61,7 @@ class Bench:
         self.configuration: Configuration = dataclasses.replace(base, broker=replace(base.broker, **values))
         self.nursery = nursery
         self.store = store
-        self.access = SlaveAccess(self.configuration, nameservers)
-        self.access.nameservers = lambda: list(nameservers.known)
+        self.access = SlaveAccess(self.configuration, nameservers, lambda: list(nameservers.known))
         self.server = LogServer(self.configuration, store, self.access)
         nursery.start_soon(self.server._recognize)
 

@@ -78,6 +78,17 @@ class Slave:
         self.tables.master_known("10.0.0.1:10911")
 
 
+class Group:
+    """What a member of a group knows of its leader."""
+
+    def __init__(self, *, copies_tables: bool, address: str | None) -> None:
+        self.copies_tables = copies_tables
+        self.address = address
+
+    def address_of_master(self) -> str | None:
+        return self.address
+
+
 @pytest.fixture
 def master() -> FakeMaster:
     master = FakeMaster()
@@ -344,11 +355,12 @@ async def test_a_topic_that_arrives_in_the_log_is_looked_up_at_once_and_only_onc
 
 async def test_tables_are_copied_from_where_members_of_the_group_reach_the_master(master: FakeMaster) -> None:
     slave = Slave(master)
-    slave.tables.address_among_members = lambda: "10.9.9.9:10911"
+    group = Group(copies_tables=True, address="10.9.9.9:10911")
+    slave.tables.join(group)
     await slave.tables.sync()
     assert {address for address, _ in master.asked} == {"10.9.9.9:10911", "10.9.9.9:10909"}
     assert slave.tables.are_current
-    slave.tables.address_among_members = lambda: None
+    group.address = None
     assert not slave.tables.are_current, "another master, whose tables were not copied yet"
 
 
@@ -364,6 +376,6 @@ async def test_a_table_that_cannot_be_copied_leaves_the_tables_out_of_date(maste
 
 async def test_tables_that_come_another_way_are_not_asked_for(master: FakeMaster) -> None:
     slave = Slave(master)
-    slave.tables.come_otherwise = lambda: True
+    slave.tables.join(Group(copies_tables=False, address=None))
     await slave.tables.sync()
     assert master.asked == [] and slave.topics.get("T") is None

@@ -1,0 +1,62 @@
+"""Events: who tells whom. `connect` gives each part that tells of changes those who hear of them.
+
+    TopicTable (TopicEvents)     changed          ->  Registration       notes the topic for every NameServer
+                                 made_by_use      ->  Registration       registers soon
+                                 made_again       ->  OffsetTable        drops offsets of the topic's former life
+                                                      BrokerStats        forgets how far its groups have read
+                                 before_create    ->  Quotas             may refuse a topic
+    GroupTable (GroupEvents)     before_create    ->  Quotas             may refuse a group
+    Replica (log of a slave)     deleted          ->  TopicTable         remembers it, in a group
+                                                      OffsetTable        drops offsets of the topic
+                                                      BrokerStats        forgets how far its groups have read
+                                 tables           ->  TableLog           takes the record, in a group
+    MasterTables                 asks             ->  GroupRoles         where its master is, in a group
+
+What a part learns in its constructor stands where it is built:
+
+    ConsumerTable                members changed  ->  ClientNotifier     asks them to rebalance          tables.py
+                                 registered, gone ->  FilterTable        compiles, or lets filters age
+    Registration                 master known     ->  MasterTables, LogFollower                          serving.py
+    LogFollower                  log cut          ->  LogServer          closes the links of slaves
+    Quotas                       changed          ->  PullProcessor, and the checks of both ports
+    ConfigurationUpdate          settings changed ->  what keeps a copy of a setting                     timetable.py
+    RemotingServer (Listeners)   connections      ->  tables of clients, quotas, held pulls              listeners.py
+"""
+
+from __future__ import annotations
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.tables.groups import GroupEvents
+from triomq.broker.tables.topics import TopicEvents
+
+
+def connect(serving: Serving) -> None:
+    """Let the parts hear of one another. Before this they change without telling anybody, as while files are read."""
+    tables, registration, quotas, group = serving.tables, serving.registration, serving.quotas, serving.group
+    topics, offsets = tables.metadata.topics, tables.metadata.offsets
+    stats, store = tables.stats, tables.store
+
+    def deleted(topic: str) -> None:
+        # On a slave the positions of groups end with a topic when its log says that the topic is deleted, on a master
+        # at the latest before a topic of that name is made again.
+        if group is not None:
+            topics.remember_deleted(topic)
+        offsets.remove_topic(topic)
+        stats.forget_next_offsets(topic=topic)
+
+    def made_again(topic: str) -> None:
+        offsets.remove_outlived(topic, store.reading.max_offset)
+        stats.forget_next_offsets(topic=topic)
+
+    topics.tell(
+        TopicEvents(
+            changed=registration.topic_changed,
+            made_by_use=registration.register_soon,
+            made_again=made_again,
+            before_create=quotas.topic_made,
+        )
+    )
+    tables.metadata.groups.tell(GroupEvents(before_create=quotas.group_made))
+    store.replica.tell(deleted=deleted, tables=group.table_log.take if group is not None else None)
+    if group is not None:
+        serving.replication.master_tables.join(group)
