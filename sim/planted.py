@@ -14,12 +14,12 @@ from typing import Any
 from sim import wrong
 from sim.plan import BROADCAST, DELAYED, FILTERED, GUEST, ORDERED, PLAIN, TRANSACTIONAL, Plan, Shape, plan_of
 from triomq.broker.acl.access_table import AccessTable
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.link import NameServerLink
 from triomq.broker.pulls.long_polling import LongPolling
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable

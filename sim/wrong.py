@@ -8,10 +8,10 @@ from typing import Any
 
 import trio
 
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.link import NameServerLink
 from triomq.broker.pulls.long_polling import LongPolling
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.transactions.transactions import TransactionLog
 from triomq.client.consume.group_consumer import GroupConsumer
 from triomq.client.core.offsets import LocalOffsetFile

@@ -21,7 +21,6 @@ from triomq.broker.acl.names import DEFAULT_FILE
 from triomq.broker.assembly.listeners import Listeners
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.configuration import Configuration
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.departures import Departures
 from triomq.broker.extensions import Extensions
 from triomq.broker.filters.bloom import BloomFilter
@@ -37,6 +36,7 @@ from triomq.broker.tables import entry_costs
 from triomq.broker.tables.built_in_topics import built_in_topics
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable, GroupChanged
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.metadata import Metadata

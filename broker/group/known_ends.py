@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import trio
 
-from triomq.broker.delay import DelayOffsets
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.system_topics import needs_no_config

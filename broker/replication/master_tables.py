@@ -27,9 +27,9 @@ import structlog
 import trio
 
 from triomq.broker.configuration import FAST_PORT_DISTANCE
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.errors import TableFull
 from triomq.broker.replication.queue_ends import Ask, QueueEnds
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable

@@ -16,7 +16,7 @@ from file_faults import WRITES, FaultyFiles
 from store_faults import RecordingFiles
 from store_support import abandon, message, open_store
 
-from triomq.broker.delay import DelayOffsets
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.stored_file import StoredFile
 from triomq.remoting.errors import RemotingError

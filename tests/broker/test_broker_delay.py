@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from stored_records import encoded
 from structlog.testing import capture_logs
 
-from triomq.broker.delay import DelayedDelivery, DelayOffsets, real_message
+from triomq.broker.delay import DelayedDelivery, real_message
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.protocol import stored_properties
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
 from triomq.protocol.bodies.topic_config import TopicConfig

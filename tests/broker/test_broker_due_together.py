@@ -14,8 +14,9 @@ from broker_store_lab import BORN_HOST, START_MS, STORE_HOST, Lab, WallClock, in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.delay import DelayedDelivery
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.protocol import stored_properties
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC

@@ -15,11 +15,12 @@ from fake_clock import FakeClock
 from golden_data import copy_golden_store, golden_frames
 from structlog.testing import capture_logs
 
-from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.delay import DelayedDelivery
 from triomq.broker.message_writer import AwaitedPut, PendingPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import ResumeCheckProcessor
 from triomq.broker.put_responses import UNSTORABLE
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transactions.check import HalfMessage, HalfRead

@@ -15,7 +15,8 @@ from broker_store_lab import Lab, WallClock, inline, open_lab, settle
 from broker_transaction_lab import COMMIT, ROLLBACK, Transactions
 from broker_whole import whole_broker
 
-from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.delay import DelayedDelivery
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.transactions.check import HalfMessage
 from triomq.broker.transactions.producer_checks import TransactionChecks
 from triomq.broker.undeliverable import Undeliverable

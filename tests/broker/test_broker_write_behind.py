@@ -13,8 +13,8 @@ from broker_fakes import FakeConnection, MemoryFile, request
 from fake_clock import FakeClock
 
 from triomq.broker.assembly.tables import save_tables
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.write_behind import LONGEST_REST_SECONDS, REST_SECONDS, WriteBehind

@@ -17,11 +17,12 @@ from store_support import abandon, inline, message, small_settings
 
 from triomq.broker import redirection
 from triomq.broker.configuration import Configuration
-from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.delay import DelayedDelivery
 from triomq.broker.message_writer import MessageWriter, PendingPut, WatchedPut
 from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
 from triomq.broker.spans.puts import TracingWriter
 from triomq.broker.spans.recorder import Recorder
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.undeliverable import Undeliverable
 from triomq.protocol import stored_properties

@@ -13,7 +13,6 @@ from broker_fakes import FakeConnection, MemoryFile
 from fake_clock import FakeClock
 from store_lab import MemberStore, open_member
 
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.errors import NotReplicated
 from triomq.broker.group import table_log as module
 from triomq.broker.group.known_ends import KnownEnds
@@ -22,6 +21,7 @@ from triomq.broker.group.table_log import TableLog
 from triomq.broker.message_writer import QUORUM_SECONDS
 from triomq.broker.processors.queue_locks import QUEUES_IN_A_STEP, QueueLockProcessor
 from triomq.broker.quotas.overrides import Overrides
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable

@@ -21,13 +21,13 @@ import trio
 from triomq.broker import delay
 from triomq.broker.acl import accounts, acl_file, addresses, spelling
 from triomq.broker.acl.errors import AclFileError
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.errors import EvaluationError, FilterError
 from triomq.broker.filters import expression, java_values, sql92
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.replication import copied
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.tables import filters, groups, offsets, queue_locks, table_file, topics
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable

@@ -10,10 +10,10 @@ import trio
 from store_support import inline, message, open_store
 from trio.testing import MockClock
 
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.replication import queue_ends
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.replication.queue_ends import QueueEnds
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable

@@ -12,9 +12,9 @@ from store_support import inline, message, open_store
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from triomq.broker.delay import DelayOffsets
 from triomq.broker.replication.master_account import MAX_FILE_BYTES, MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
