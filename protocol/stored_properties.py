@@ -6,7 +6,7 @@ by name; whether an answer was noted at that reading, or the text has to become 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias, overload
 
 from triomq.protocol import property_names as names
@@ -71,8 +71,12 @@ def properties_with_reference(stored: bytes, added: dict[str, str], wanted: tupl
 
 
 read_properties: Final = accelerated(read_properties_reference)
-_with: Final = accelerated(properties_with_reference)
-_to_store: Final = accelerated(properties_to_store_reference)
+_with: Final[Callable[[bytes, dict[str, str], tuple[str, ...]], tuple[bytes, Noted] | None]] = accelerated(
+    properties_with_reference
+)
+_to_store: Final[Callable[[str, str, tuple[str, ...]], tuple[bytes, str | None, Noted] | None]] = accelerated(
+    properties_to_store_reference
+)
 
 
 class StoredProperties:

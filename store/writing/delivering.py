@@ -38,7 +38,7 @@ from triomq.store.writing.appending import MAX_PENDING_BYTES, refusal_of
 from triomq.store.writing.committing import Committing
 
 _WithHead: TypeAlias = tuple[ConsumeQueue, bytearray]
-_To: TypeAlias = tuple[bytearray, dict[bytes, _WithHead], list[RecordOfMany], int, int, int, int]
+_To: TypeAlias = tuple[bytearray, dict[bytes, tuple[Any, bytearray]], list[Any], int, int, int, int]
 
 _HEAD: Final = struct.Struct(">iq")
 _QUEUE_OFFSET_AT: Final = 4
