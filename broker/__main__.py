@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         layers = _load(options, environment)
         configuration = Configuration.from_layers(layers)
         if options.prints:
-            print(listing(options, configuration.records(), layers), end="")  # noqa: T201
+            print(listing(options, configuration.listed_records(), layers), end="")  # noqa: T201
             return 0
         if configuration.broker.namesrv_addr:
             check_namesrv_addresses(configuration.broker.namesrv_addr, layers.source("namesrvAddr"))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from triomq.broker import optional
 from triomq.broker.config import BrokerSettings
+from triomq.broker.role import Role
 from triomq.broker.settings.ha_tls import HaTlsSettings
 from triomq.broker.settings.quotas import default_allowances
 from triomq.daemon.configuration import ConfigurationLayers, similar_names
@@ -53,6 +54,11 @@ class Configuration:
     member_tls: MemberTlsSettings = field(default_factory=MemberTlsSettings)
     group: GroupSettings | None = None
     """The DLedger group that the broker is a member of."""
+    role: Role = field(init=False)
+    """What the broker is at present; in a group that is not what the records say."""
+
+    def __post_init__(self) -> None:
+        self.role = Role(self.store.broker_role, self.broker.broker_id)
 
     @classmethod
     def from_layers(cls, layers: ConfigurationLayers) -> Configuration:
@@ -93,13 +99,14 @@ class Configuration:
 
     def check(self) -> None:
         """Check the rules between records (RocketMQ: BrokerStartup): a master has the id 0, a slave another id. Also
-        settle whether calls use TLS, so that listings show it."""
+        settle with what role the broker begins, and whether calls use TLS, so that listings show both."""
         if self.group is None:  # else the group decides which of its members is the master
             is_slave = self.store.broker_role is BrokerRole.SLAVE
             if is_slave and self.broker.broker_id <= 0:
                 raise SettingError("configuration", "brokerId", "a SLAVE needs a brokerId above 0")
             if not is_slave and self.broker.broker_id != 0:
                 self.broker = replace(self.broker, broker_id=0)
+            self.role.take(self.store.broker_role, self.broker.broker_id)
             self._join_group()
         tls = TlsSettings.from_values(self.properties)
         self.ha_tls.check(tls)
@@ -132,17 +139,21 @@ class Configuration:
             return
         self.group = optional.group_settings.GroupSettings.of(self.store)
         # The write buffer would hold back what the quorum waits for; the next file is made by the ledger.
-        self.store = replace(
-            self.store,
-            broker_role=BrokerRole.SLAVE,
-            transient_store_pool_enable=False,
-            warm_mapped_file_enable=False,
-        )
-        self.broker = replace(self.broker, broker_id=self.group.number + 1)
+        self.store = replace(self.store, transient_store_pool_enable=False, warm_mapped_file_enable=False)
+        self.role.take(BrokerRole.SLAVE, self.group.number + 1)
 
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
         """Return all records in the order of RocketMQ's listings."""
         return self.broker, self.server, self.client, self.store
+
+    def listed_records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
+        """Return all records as listings show them: with the present role, as RocketMQ writes an elected one there."""
+        broker = replace(self.broker, broker_id=self.role.broker_id)
+        return broker, self.server, self.client, self.store_in_role()
+
+    def store_in_role(self) -> StoreSettings:
+        """Return the settings that the store works by: with the present role."""
+        return replace(self.store, broker_role=self.role.broker_role)
 
     @property
     def serialize_type(self) -> int:
@@ -154,4 +165,4 @@ class Configuration:
     def log_subdirectory(self) -> str:
         """Return the subdirectory of the log files: with isolateLogEnable every broker of a machine has its own."""
         broker = self.broker
-        return f"{broker.broker_name}_{broker.broker_id}" if broker.isolate_log_enable else ""
+        return f"{broker.broker_name}_{self.role.broker_id}" if broker.isolate_log_enable else ""

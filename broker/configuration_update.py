@@ -90,7 +90,7 @@ class ConfigurationUpdate:
     def values(self) -> dict[str, str]:
         """Return every key with its present value, as RocketMQ lists them, except unset ones and passwords."""
         listed = {key: text for key, text in self._configuration.unknown.items() if not is_secret(key)}
-        for record in self._configuration.records():
+        for record in self._configuration.listed_records():
             listed.update(to_text(record))
         listed.update({key: text for key, kept in self._kept.items() if (text := kept.text())})
         return listed

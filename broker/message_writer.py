@@ -99,7 +99,7 @@ class MessageWriter:
         again."""
         store = self._settings = self._configuration.store
         # In a group the quorum is both: other members, and with SYNC_FLUSH their disks.
-        self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER and not self._has_quorum
+        self._waits_for_slave = self._configuration.role.broker_role is BrokerRole.SYNC_MASTER and not self._has_quorum
         self._waits_for_disk = store.flush_disk_type is FlushDiskType.SYNC_FLUSH and not self._has_quorum
 
     def put(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:

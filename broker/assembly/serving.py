@@ -51,7 +51,6 @@ from triomq.protocol.address import HostPort
 from triomq.remoting import network
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.tls import TlsError, TlsSettings
-from triomq.store.config import BrokerRole
 from triomq.store.message_store import DefaultMessageStore
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class Serving(Struct, frozen=True):
         """Do what a master must have done before requests arrive. In a group that is done when this broker leads."""
         if self.group is not None:
             await self.group.table_log.load()
-        elif self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+        elif not self.tables.configuration.role.is_slave:
             self.replication.follower.copied.leads()
             metadata = self.tables.metadata
             await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
@@ -141,7 +140,7 @@ class Serving(Struct, frozen=True):
             background.start_soon(tables.access.run)
         if self.group is not None:
             return  # its tasks come and go with its role
-        if tables.configuration.store.broker_role is BrokerRole.SLAVE:
+        if tables.configuration.role.is_slave:
             background.start_soon(self.replication.follower.run)
             background.start_soon(self.replication.master_tables.run, tables.store)
         else:
@@ -323,9 +322,9 @@ def _replication(tables: Tables, client: RemotingClient, nameservers: NameServer
 
 
 def _ha_tls(configuration: Configuration) -> HaTls:
-    is_slave = configuration.store.broker_role is BrokerRole.SLAVE
+    tls = TlsSettings.from_values(configuration.properties)
     try:
-        return HaTls(configuration.ha_tls, TlsSettings.from_values(configuration.properties), is_slave=is_slave)
+        return HaTls(configuration.ha_tls, tls, is_slave=configuration.role.is_slave)
     except TlsError as error:
         raise StartError(f"TLS of the HA port: {error}") from None
 

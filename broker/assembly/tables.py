@@ -132,7 +132,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
     group = _group_store(surroundings)
     store = surroundings.extensions.wrap_store(
         DefaultMessageStore(
-            group.settings(configuration.store) if group is not None else configuration.store,
+            group.settings(configuration.store_in_role()) if group is not None else configuration.store,
             now_ms=now_ms,
             files=surroundings.files,
             offload=surroundings.offload,

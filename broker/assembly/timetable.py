@@ -8,7 +8,6 @@ from triomq.broker.assembly.serving import Serving
 from triomq.broker.metrics.stats_log import StatsLog
 from triomq.broker.metrics.watermark_log import WatermarkLog
 from triomq.broker.tables import entry_costs
-from triomq.store.config import BrokerRole
 
 
 def add_tasks(serving: Serving) -> None:
@@ -51,7 +50,7 @@ def add_tasks(serving: Serving) -> None:
     add("ClientHousekeepingService", expire_clients)
     if serving.group is not None:  # a slave of a group copies the tables more often, as long as it is one
         add("half messages without a producer", serving.transactions.producer_checks.log_unasked)
-    elif tables.configuration.store.broker_role is BrokerRole.SLAVE:
+    elif tables.configuration.role.is_slave:
         add("SlaveSynchronize.syncAll", serving.replication.master_tables.sync)
     else:
         add("printMasterAndSlaveDiff", serving.replication.log_server.log_lag)
@@ -78,7 +77,7 @@ def follow_settings(serving: Serving) -> None:
     tables, registration = serving.tables, serving.registration
 
     def changed(keys: frozenset[str]) -> None:
-        tables.store.change_settings(tables.configuration.store)
+        tables.store.change_settings(tables.configuration.store_in_role())
         tables.limits.settings_changed()
         if any(key.startswith("quota") for key in keys):
             serving.quotas.settings_changed()

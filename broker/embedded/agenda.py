@@ -10,14 +10,13 @@ from math import inf
 
 from triomq.broker.assembly.serving import Serving
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
-from triomq.store.config import BrokerRole
 
 
 def seconds_to_next(serving: Serving) -> float:
     """Return the seconds to the next delayed message, transaction check, or file deletion of a retention in progress;
     inf if nothing is pending."""
     soonest = serving.store.upkeep.seconds_to_next_deletion()
-    if serving.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+    if not serving.tables.configuration.role.is_slave:
         soonest = min(soonest, serving.transactions.checks.seconds_to_next() if _has_unchecked(serving) else inf)
         due_ms = serving.delivery.next_due_ms()
         if due_ms is not None:

@@ -16,7 +16,6 @@ from triomq.broker.metrics import stats_names as names
 from triomq.monitoring.exposition import Family, Sample, Samples, Value, bounded, gauge, labels
 from triomq.protocol.codes import V4_9_7, version_name
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
-from triomq.store.config import BrokerRole
 
 CLUSTERING, BROADCASTING = "1", "0"
 _HIDDEN = (RETRY_PREFIX, DLQ_PREFIX)
@@ -193,7 +192,7 @@ class ExporterFigures:
         yield gauge("rocketmq_broker_qps", "Messages handed out a second, last minute.", [(own(), round(gets, 2))])
         end = serving.store.reading.max_physical_offset
         behind: dict[str, int] = {}
-        if serving.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+        if not serving.tables.configuration.role.is_slave:
             for link in serving.replication.log_server.links:
                 if not link.is_silent:
                     address = link.remote.rpartition(":")[0]

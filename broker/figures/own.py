@@ -19,7 +19,6 @@ from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.remoting.admission import LIMITS, STRANGER
 from triomq.remoting.processor_table import ProcessorTable
-from triomq.store.config import BrokerRole
 
 _QUEUE_ENTRY_BYTES = 20
 REFUSALS = ("no_access_key", "unknown_access_key", "bad_signature", "no_permission")
@@ -217,7 +216,7 @@ class OwnFigures:
     def _replication(self) -> Iterator[Family]:
         serving = self._parts.serving
         store, replication = serving.store, serving.replication
-        is_slave = serving.tables.configuration.store.broker_role is BrokerRole.SLAVE and serving.group is None
+        is_slave = serving.tables.configuration.role.is_slave and serving.group is None
         end = store.reading.max_physical_offset
         lag: dict[str, int] = {}
         for link in replication.log_server.links:

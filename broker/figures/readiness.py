@@ -63,12 +63,12 @@ class Readiness:
         if self._serving.group is not None:
             return self._group(self._serving.group)
         replication = self._serving.replication
-        settings = self._serving.tables.configuration.store
-        if settings.broker_role is BrokerRole.SYNC_MASTER:
+        configuration = self._serving.tables.configuration
+        if configuration.role.broker_role is BrokerRole.SYNC_MASTER:
             is_near = replication.log_server.is_near(self._serving.store.reading.max_physical_offset)
-            limit = settings.ha_slave_fallbehind_max_bytes
+            limit = configuration.store.ha_slave_fallbehind_max_bytes
             return Check("replication", is_near, "a slave is near" if is_near else f"no slave within {limit} bytes")
-        if settings.broker_role is not BrokerRole.SLAVE:
+        if not configuration.role.is_slave:
             return Check("replication", True, "needs no slave")
         refused = replication.follower.refused
         if refused is not None:
@@ -85,7 +85,7 @@ class Readiness:
             return Check("replication", False, f"{member.leader} leads the group, but {lacking}")
         if not member.is_leader:
             return Check("replication", True, f"follows {member.leader}, the leader of the group")
-        is_master = self._serving.tables.configuration.store.broker_role is BrokerRole.SYNC_MASTER
+        is_master = not self._serving.tables.configuration.role.is_slave
         return Check("replication", is_master, "leads the group" if is_master else "is about to lead the group")
 
     def sends(self) -> Check:

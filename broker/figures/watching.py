@@ -79,7 +79,7 @@ def watch(
     figures = Figures(parts, Observed(parts), processor_tables, turns.answers)
     monitoring.lag.observe(tables.latencies.woke_late)
     ports = {port: "main", port + FAST_PORT_DISTANCE: "fast"}
-    role = configuration.store.broker_role.name.lower()
+    role = configuration.role.broker_role.name.lower()
     for source in (
         lambda: build_info(role),
         turns.families,

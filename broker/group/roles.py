@@ -20,7 +20,6 @@ from typing import Final
 
 import structlog
 import trio
-from msgspec.structs import replace
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import NotReplicated
@@ -269,11 +268,15 @@ class GroupRoles:
                     await self._follow(member)
             await self._changed.wait()
 
+    def _take(self, role: BrokerRole, broker_id: int) -> None:
+        configuration = self._parts.configuration
+        configuration.role.take(role, broker_id)
+        self._store.change_settings(configuration.store_in_role())
+
     async def _follow(self, member: GroupMember) -> None:
-        use_role(self._parts.configuration, self._parts.group, is_master=False)
-        self._store.change_settings(self._parts.configuration.store)
+        self._take(BrokerRole.SLAVE, self._parts.group.number + 1)
         self._registration.release()
-        log.info("role of a slave taken", broker_id=self._parts.configuration.broker.broker_id)
+        log.info("role of a slave taken", broker_id=self._parts.configuration.role.broker_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._seek_master)
             nursery.start_soon(self._ask_the_leader, member)
@@ -301,8 +304,7 @@ class GroupRoles:
             await self._master_tables.sync()  # nothing, if they came by the log
         self._master_tables.master_known(None)
         await self._take_office(member, term)
-        use_role(self._parts.configuration, self._parts.group, is_master=True)
-        self._store.change_settings(self._parts.configuration.store)
+        self._take(BrokerRole.SYNC_MASTER, 0)
         await self.table_log.lead(term)
         await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
         self._store.quorum.accept()
@@ -339,12 +341,3 @@ class GroupRoles:
             ledger.append_opening(term, self._parts.now_ms(), self._parts.store_host)
 
         member.propose(None, write)
-
-
-def use_role(configuration: Configuration, group: GroupSettings, *, is_master: bool) -> None:
-    """Let the configuration say what the group has made of this broker: SYNC_MASTER with id 0, or SLAVE with its number
-    + 1. Every part reads its role there."""
-    role = BrokerRole.SYNC_MASTER if is_master else BrokerRole.SLAVE
-    broker_id = 0 if is_master else group.number + 1
-    configuration.store = replace(configuration.store, broker_role=role)
-    configuration.broker = replace(configuration.broker, broker_id=broker_id)

@@ -26,7 +26,6 @@ from triomq.protocol.settings import SettingError
 from triomq.remoting.link_tls import LinkTlsMode, LinkTlsSettings
 from triomq.remoting.port_check import WantedPort, port_problems
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
-from triomq.store.config import BrokerRole
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout, paths_in
 
@@ -128,8 +127,7 @@ def _tls_problems(configuration: Configuration) -> Iterator[str]:
             make_server_context(tls)
         if tls.use_for_clients(configuration.client.use_tls):
             client_context(tls)
-        is_slave = configuration.store.broker_role is BrokerRole.SLAVE
-        HaTls(configuration.ha_tls, tls, is_slave=is_slave)
+        HaTls(configuration.ha_tls, tls, is_slave=configuration.role.is_slave)
         links: list[LinkTlsSettings] = [configuration.ha_tls]
         if configuration.group is not None:
             configuration.member_tls.made(tls, accepts=True)

@@ -96,7 +96,7 @@ class RegistrationRequests:
             "broker_name": broker.broker_name,
             "broker_addr": self._address,
             "cluster_name": broker.broker_cluster_name,
-            "broker_id": broker.broker_id,
+            "broker_id": self._configuration.role.broker_id,
         }
 
 

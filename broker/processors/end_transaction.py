@@ -21,7 +21,6 @@ from triomq.protocol.headers.transaction import EndTransactionRequestHeader, Res
 from triomq.protocol.message_id import parse_offset_message_id
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
-from triomq.store.config import BrokerRole
 from triomq.store.results import PutStatus
 
 log = structlog.get_logger("triomq.broker.end_transaction")
@@ -67,7 +66,7 @@ class EndTransactionProcessor:
         wanted = header.commit_or_rollback
         if wanted not in (sys_flag.TRANSACTION_NOT, sys_flag.TRANSACTION_COMMIT, sys_flag.TRANSACTION_ROLLBACK):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
-        if self._configuration.store.broker_role is BrokerRole.SLAVE:
+        if self._configuration.role.is_slave:
             raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SET)
         if wanted == sys_flag.TRANSACTION_NOT:
             return None  # the producer does not know yet; a later check asks it again

@@ -37,7 +37,6 @@ from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, error_response
-from triomq.store.config import BrokerRole
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetResult, GetStatus, MessageFilter
 
@@ -190,7 +189,7 @@ class PullProcessor:
 
     @property
     def _is_slave(self) -> bool:
-        return self._configuration.store.broker_role is BrokerRole.SLAVE
+        return self._configuration.role.is_slave
 
     def _check(self, connection: Connection, header: PullMessageRequestHeader) -> SubscriptionGroupConfig:
         """Return the group's settings if it may read this queue. Raises RequestRefused."""

@@ -34,7 +34,6 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import UNDELIVERABLE_TOPIC, check_not_system_topic, check_topic_name
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
-from triomq.store.config import BrokerRole
 from triomq.store.errors import StoreError
 from triomq.store.message_store import DefaultMessageStore
 
@@ -237,7 +236,7 @@ async def saved(table: SavedTable) -> None:
 
 def refuse_on_slave(configuration: Configuration) -> None:
     """Raise RequestRefused on a slave, whose tables follow those of its master."""
-    if configuration.store.broker_role is BrokerRole.SLAVE:
+    if configuration.role.is_slave:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,
             "Can't modify topic or subscription group from slave broker, please execute it from master broker.",

@@ -241,7 +241,7 @@ class LogServer:
                 peer.counts = True
                 self._copies += 1
                 self.replicated.advance(peer.link.acknowledged_offset)
-            elif not peer.link.is_silent and self._configuration.store.broker_role is BrokerRole.SYNC_MASTER:
+            elif not peer.link.is_silent and self._configuration.role.broker_role is BrokerRole.SYNC_MASTER:
                 self._mention("peer of the HA port not counted as a copy", peer.link.remote, HINT)
 
     def _mention(self, event: str, remote: str, reason: str) -> None:

@@ -18,7 +18,6 @@ import structlog
 import trio
 
 from triomq.broker import optional
-from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.daemon.errors import StartError
 from triomq.protocol.extras import install_hint
@@ -51,7 +50,7 @@ def check_traces(configuration: Configuration) -> None:
     _provider_of()
 
 
-def _provider_of() -> Callable[[BrokerSettings, Callable[[Any], Any]], TracerProvider]:
+def _provider_of() -> Callable[[Configuration, Callable[[Any], Any]], TracerProvider]:
     """Return `otlp.provider_of`. Raises StartError if a package is missing."""
     try:
         return optional.otlp.provider_of
@@ -65,8 +64,7 @@ def _provider_of() -> Callable[[BrokerSettings, Callable[[Any], Any]], TracerPro
 async def exporting(configuration: Configuration) -> AsyncIterator[TracerProvider]:
     """Return the provider whose spans go to tracesEndpoint. Raises StartError."""
     check_traces(configuration)
-    broker = configuration.broker
-    provider = _provider_of()(broker, partial(Watched, endpoint=broker.traces_endpoint))
+    provider = _provider_of()(configuration, partial(Watched, endpoint=configuration.broker.traces_endpoint))
     try:
         yield provider
     finally:

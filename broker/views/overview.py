@@ -109,14 +109,15 @@ class Overview:
         """Make the page of the broker."""
         serving = self._serving
         broker, store = serving.tables.configuration.broker, serving.store
+        role = serving.tables.configuration.role
         reading = store.reading
         yield
         return {
             "identity": {
                 "cluster": broker.broker_cluster_name,
                 "name": broker.broker_name,
-                "id": broker.broker_id,
-                "role": serving.tables.configuration.store.broker_role.name,
+                "id": role.broker_id,
+                "role": role.broker_role.name,
                 "address": serving.address,
                 "uptime_seconds": round(time.monotonic() - self._began),
             },
@@ -158,7 +159,7 @@ class Overview:
         search = ask.query.get("q", "").strip().lower()
         only_changed = ask.query.get("changed") == "1"
         rows: list[Data] = []
-        for section, record in zip(_SECTIONS, self._serving.tables.configuration.records(), strict=True):
+        for section, record in zip(_SECTIONS, self._serving.tables.configuration.listed_records(), strict=True):
             texts = to_text(record, null="")
             for one in declarations(type(record)):
                 value = getattr(record, one.name)

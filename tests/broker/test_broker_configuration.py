@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.protocol.settings import SettingError, to_text
 from triomq.store.config import BrokerRole
 
@@ -43,10 +44,21 @@ GROUP = {
 def test_a_member_of_a_group_begins_as_a_slave_with_its_number_plus_one() -> None:
     others = {"transientStorePoolEnable": "true", "brokerRole": "SYNC_MASTER"}
     configuration = Configuration.from_values({**GROUP, **others})
-    assert configuration.store.broker_role is BrokerRole.SLAVE
-    assert configuration.broker.broker_id == 2
+    assert configuration.role.is_slave and configuration.role.broker_id == 2
     assert not configuration.store.transient_store_pool_enable, "the buffer would hold back what a quorum waits for"
     assert configuration.group is not None and configuration.group.port == 40912
+
+
+def test_an_election_changes_what_is_listed_and_nothing_of_what_was_configured() -> None:
+    configuration = Configuration.from_values({**GROUP, "brokerRole": "ASYNC_MASTER"})
+    update = ConfigurationUpdate(configuration, now_ms=lambda: 5)
+    for role, broker_id in ((BrokerRole.SYNC_MASTER, 0), (BrokerRole.SLAVE, 2)):
+        configuration.role.take(role, broker_id)
+        listed = update.values()
+        assert (listed["brokerRole"], listed["brokerId"]) == (role.name, str(broker_id))
+        assert configuration.store_in_role().broker_role is role
+        assert configuration.store.broker_role is BrokerRole.ASYNC_MASTER
+        assert configuration.broker.broker_id == 0
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,7 @@ async def test_a_master_takes_the_offset_that_a_pull_commits(tmp_path: Path, rol
 async def test_a_slave_takes_no_offsets_from_pulls(tmp_path: Path) -> None:
     """A slave's table is a copy of its master's: an offset of its own would be overwritten, or hide a newer one."""
     async with open_pulls(tmp_path) as pulls:
-        configuration = pulls.lab.configuration
-        configuration.store = msgspec.structs.replace(configuration.store, broker_role=BrokerRole.SLAVE)
+        pulls.lab.configuration.role.take(BrokerRole.SLAVE, 1)
         assert pulls.code(queue_offset=2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1) == 0
         assert pulls.committed() == -1
 
@@ -198,8 +197,7 @@ async def test_a_slave_corrects_an_offset_behind_its_end_only_when_it_may(
 ) -> None:
     """A slave's end may be behind its master's."""
     async with open_pulls(tmp_path, offset_check_in_slave=is_checked) as pulls:
-        configuration = pulls.lab.configuration
-        configuration.store = msgspec.structs.replace(configuration.store, broker_role=BrokerRole.SLAVE)
+        pulls.lab.configuration.role.take(BrokerRole.SLAVE, 1)
         assert pulls.code(queue_offset=50) == code
         assert len(pulls.moved) == int(is_checked)
 
