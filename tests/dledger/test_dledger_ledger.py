@@ -714,8 +714,8 @@ async def test_the_record_that_opens_a_term_is_a_record_that_no_reader_sees(tmp_
     store._dispatch.apply(dispatched)
     assert dispatched.queue is None
     assert store.reading.queues() == {}
-    assert dispatched.uniq_key is None
-    assert dispatched.keys is None
+    assert dispatched.properties.uniq_key is None
+    assert dispatched.properties.keys is None
     await store.close()
 
 
