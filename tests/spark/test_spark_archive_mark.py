@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from triomq.protocol.address import HostPort
+from triomq.protocol.stored_properties import NONE
 from triomq.spark.jobs.coverage import ArchiveMark, archived_until, checksum, is_of
 from triomq.spark.store_files import Segment, good_end, segments, used_segments
 from triomq.store.config import StoreSettings
@@ -38,7 +39,7 @@ async def write_store(root: Path, count: int = 100, first: int = 0) -> None:
     await store.load()
     for number in range(first, first + count):
         body = b"%05d" % number * 20
-        put = store.append(MessageToStore("T", 0, body, b"", born_timestamp=NOW_MS, born_host=HOST, store_host=HOST))
+        put = store.append(MessageToStore("T", 0, body, NONE, born_timestamp=NOW_MS, born_host=HOST, store_host=HOST))
         assert put.is_ok
     store.commit()
     await store.close()
