@@ -34,12 +34,14 @@ def read_properties_reference(stored: bytes, wanted: tuple[str, ...]) -> Noted:
     tags = table.get(names.TAGS)
     values = tuple([table.get(name) for name in wanted])
     is_empty = values.count(None) == len(values)
+    pairs = stored.count(_SEPARATOR) + 1 if stored else 0
     return (
         cached_string_hash(tags) if tags else 0,
         table.get(names.UNIQ_KEY),
         table.get(names.KEYS),
         None if is_empty else values,
-        len(table) <= _MOST_ENCODED and stored.isascii() and encode(table) == stored,
+        # As many names as pairs: none is repeated, and none lacks its name, its value or its separator.
+        len(table) == pairs <= _MOST_ENCODED and stored.isascii(),
     )
 
 
