@@ -46,12 +46,12 @@ from triomq.protocol import stored_properties
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
 from triomq.protocol.outage import Outage
-from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at
+from triomq.protocol.record import FIXED_BYTES, read_fields, store_timestamp_at, stored_again
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.errors import StoreError
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetStatus, MessageToStore, PutResult, PutStatus
-from triomq.store.writing.delivering import DueBlock, RealQueues
+from triomq.store.writing.delivering import LOWEST_TAGS_CODE, DueBlock, RealQueues, is_queue_id
 
 log = structlog.get_logger("triomq.broker.delay")
 
@@ -68,10 +68,6 @@ BATCH_MESSAGES = 256
 BLOCK_MESSAGES = 32
 """Queue entries that are read at once. A batch ends behind each block if an interactive client waits."""
 BATCH_BYTES = 4 * 1024 * 1024
-MAX_DIGITS = 10
-"""The digits of the largest queue id."""
-LOWEST_TAGS_CODE = -(2**31)
-"""A smaller value is the address of a ConsumeQueueExt unit, not a tags code."""
 
 
 _PUT_OK: Final = PutStatus.PUT_OK
@@ -427,24 +423,8 @@ def real_message(data: bytes) -> MessageToStore:
     record = read_fields(data, 0, len(data))
     properties = stored_properties.read(record.properties).encoded_again()
     topic, queue_text = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID)
-    if not topic or queue_text is None or not _is_queue_id(queue_text):
+    if not topic or queue_text is None or not is_queue_id(queue_text):
         raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_text!r} do not name a queue")
     if topic == TRANS_HALF_TOPIC:
         raise RecordError("it is a half message")
-    return MessageToStore(
-        topic,
-        int(queue_text),
-        data[record.body_at : record.body_at + record.body_length],
-        properties,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        reconsume_times=record.reconsume_times,
-        body_crc=record.body_crc,
-    )
-
-
-def _is_queue_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+    return stored_again(data, record, topic, int(queue_text), properties)

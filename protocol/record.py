@@ -159,6 +159,26 @@ def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: P
     )
 
 
+def stored_again(
+    data: bytes, fields: RecordFields, topic: str, queue_id: int, properties: stored_properties.StoredProperties
+) -> MessageToStore:
+    """Return the message of a record, whose fields are `fields`, for another queue. It keeps hosts, time, flags and the
+    CRC of its body."""
+    return MessageToStore(
+        topic,
+        queue_id,
+        data[fields.body_at : fields.body_at + fields.body_length],
+        properties,
+        born_timestamp=fields.born_timestamp,
+        born_host=fields.born_host,
+        store_host=fields.store_host,
+        flag=fields.flag,
+        sys_flag=fields.sys_flag,
+        reconsume_times=fields.reconsume_times,
+        body_crc=fields.body_crc,
+    )
+
+
 def encode_record(message: MessageExt) -> bytes:
     """Return the record of a MessageExt, with its body unchanged."""
     tail = bytearray()

@@ -350,7 +350,7 @@ class TransactionLog:
             status=result.status.name,
             check_times=half.check_times,
             physical_offset=half.physical_offset,
-            group=half.properties.get(names.PRODUCER_GROUP),
+            group=half.group,
         )
         return result.is_ok or is_aside
 

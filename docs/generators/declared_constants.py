@@ -689,7 +689,6 @@ NOT_CHOSEN = {
     "broker.replication.slave_access.MAX_HOSTS",
     "broker.tables.filters.MAX_REASON_CHARACTERS",
     "broker.tables.topics.MAX_DELETED",
-    "broker.delay.MAX_DIGITS",
     "broker.transactions.check.MAX_RUN_MS",
     "broker.transactions.records.MAX_DIGITS",
     "broker.undeliverable.MAX_FACT_CHARACTERS",

@@ -21,9 +21,9 @@ from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
-from triomq.protocol.message_to_store import MessageToStore, Place
+from triomq.protocol.message_to_store import Place
 from triomq.protocol.properties import MAX_PROPERTIES_BYTES, NAME_VALUE_SEPARATOR
-from triomq.protocol.record import RecordFields, encode_into, read_fields
+from triomq.protocol.record import RecordFields, encode_into, read_fields, stored_again
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.stored_properties import NONE, Noted, read_properties
 from triomq.store.contents import Contents, Opened
@@ -44,8 +44,10 @@ _HEAD: Final = struct.Struct(">iq")
 _QUEUE_OFFSET_AT: Final = 4
 _set_queue_offset: Final = struct.Struct(">q").pack_into
 _MAX_QUEUE_ID: Final = 0x7FFFFFFF
-_MAX_QUEUE_ID_DIGITS: Final = 10
-_LOWEST_TAGS_CODE: Final = -(2**31)  # a smaller one is the address of an ext unit
+MAX_QUEUE_ID_DIGITS: Final = 10
+"""The digits of the largest queue id."""
+LOWEST_TAGS_CODE: Final = -(2**31)
+"""A smaller value is the address of a ConsumeQueueExt unit, not a tags code."""
 _PUT_OK: Final = PutStatus.PUT_OK
 _REAL_QUEUE: Final = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
 _entry_at: Final = ENTRY.unpack_from
@@ -69,7 +71,7 @@ def deliver_records_reference(
     low, high = max(low, start), min(high, start + len(log))
     while 0 <= at <= len(entries) - ENTRY_BYTES:
         begin, size, code = _entry_at(entries, at)
-        if not 0 < size <= min(room, longest, high - begin) or begin < low or not _LOWEST_TAGS_CODE <= code <= due:
+        if not 0 < size <= min(room, longest, high - begin) or begin < low or not LOWEST_TAGS_CODE <= code <= due:
             return at, b""
         data = bytes(log[begin - start : begin - start + size])
         found = due_message(data, begin)
@@ -82,7 +84,8 @@ def deliver_records_reference(
         queue_id, queue_offset = _HEAD.unpack_from(head)
         place = Place(store_timestamp, physical_offset=physical_offset, queue_offset=queue_offset)
         one = bytearray()
-        encode_into(one, bytes(head[_HEAD.size :]), _message(data, fields, queue_id), place, fields.properties)
+        message = stored_again(data, fields, "", queue_id, NONE)
+        encode_into(one, bytes(head[_HEAD.size :]), message, place, fields.properties)
         if len(one) > left:
             return at, b""
         tail += one
@@ -93,6 +96,11 @@ def deliver_records_reference(
         room -= size
         at += ENTRY_BYTES
     return at, b""
+
+
+def is_queue_id(text: str) -> bool:
+    """Return whether a property has the decimal number of a queue, which may be beyond the largest."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_QUEUE_ID_DIGITS
 
 
 def due_message(data: bytes, physical_offset: int) -> tuple[RecordFields, bytes, Noted] | None:
@@ -112,26 +120,9 @@ def due_message(data: bytes, physical_offset: int) -> tuple[RecordFields, bytes,
     topic, queue_text = real_queue
     if topic is None or queue_text is None or len(fields.properties) > MAX_PROPERTIES_BYTES:
         return None
-    if not queue_text.isdigit() or len(queue_text) > _MAX_QUEUE_ID_DIGITS:
+    if not is_queue_id(queue_text):
         return None
     return fields, f"{topic}{NAME_VALUE_SEPARATOR}{queue_text}".encode(), noted
-
-
-def _message(data: bytes, fields: RecordFields, queue_id: int) -> MessageToStore:
-    """Return the message of a record for another queue."""
-    return MessageToStore(
-        "",
-        queue_id,
-        data[fields.body_at : fields.body_at + fields.body_length],
-        NONE,
-        born_timestamp=fields.born_timestamp,
-        born_host=fields.born_host,
-        store_host=fields.store_host,
-        flag=fields.flag,
-        sys_flag=fields.sys_flag,
-        reconsume_times=fields.reconsume_times,
-        body_crc=fields.body_crc,
-    )
 
 
 _deliver_records: Final[Any] = accelerated(deliver_records_reference, "triomq.store")

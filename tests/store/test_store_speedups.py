@@ -174,7 +174,7 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
         "MAX_PROPERTIES": 32,
         "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,
-        "MAX_QUEUE_ID_DIGITS": delivering._MAX_QUEUE_ID_DIGITS,
+        "MAX_QUEUE_ID_DIGITS": delivering.MAX_QUEUE_ID_DIGITS,
         "QUEUE_HEAD_BYTES": delivering._HEAD.size,
         "MAX_NAMES": conditions.MAX_NAMES,
         "MAX_STACK": conditions.MAX_STACK,
