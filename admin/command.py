@@ -7,7 +7,7 @@ Nothing here imports more than Python's own start does: `mqadmin help` and compl
 from __future__ import annotations
 
 from triomq.admin.errors import UsageError
-from triomq.admin.table import ROWS, Row
+from triomq.admin.table import ALIASES, BROKER_OR_CLUSTER, ROWS, Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,10 +43,11 @@ class Option:
 class Command:
     """`one_of` are the letters of which exactly one must be given, or empty."""
 
-    __slots__ = ("alias", "class_name", "help", "name", "one_of", "options")
+    __slots__ = ("help", "name", "one_of", "options")
 
     def __init__(self, row: Row) -> None:
-        self.name, self.alias, self.class_name, self.help, options, self.one_of = row
+        self.name, self.help, *options = row
+        self.one_of = "bc" if self.name in BROKER_OR_CLUSTER else ""
         every = [Option(*option) for option in (*options, HELP_OPTION)]
         if not any(option.letter == "n" for option in every):
             every.append(Option(*NAME_SERVERS_OPTION))
@@ -137,17 +138,14 @@ class Command:
 
 def find_command(name: str) -> Command | None:
     """Return the command with this name or alias, in any case."""
-    wanted = name.lower()
-    for row in ROWS:
-        if wanted and wanted in (row[0].lower(), row[1].lower()):
-            return Command(row)
-    return None
+    wanted = {alias.lower(): each.lower() for alias, each in ALIASES.items()}.get(name.lower(), name.lower())
+    return next((Command(row) for row in ROWS if row[0].lower() == wanted), None)
 
 
 def overview() -> str:
     """Return what `mqadmin` prints without a command, without the last newline."""
     lines = ["The most commonly used mqadmin commands are:"]
-    lines += [f"   {row[0]:<20} {row[3]}" for row in ROWS]
+    lines += [f"   {row[0]:<20} {row[1]}" for row in ROWS]
     return "\n".join([*lines, "", "See 'mqadmin help <command>' for more information on a specific command."])
 
 

@@ -131,11 +131,11 @@ def nearest_name(words: list[str]) -> str:
     """Return the name of the command or verb that the first words are most like; empty if none is near."""
     from difflib import get_close_matches
 
-    from triomq.admin.table import ROWS
+    from triomq.admin.table import ALIASES, ROWS
 
-    names = [name for row in ROWS for name in row[:2]]
+    names = [*ALIASES, *(row[0] for row in ROWS)]
     names += [name for row in VERBS for name in (row[0], row[0].split(" ")[0])]
-    by_case = {name.lower(): name for name in names if name}
+    by_case = {name.lower(): name for name in names}
     for count in (2, 1):
         found = get_close_matches(" ".join(words[:count]).lower(), by_case, 1, NEAR)
         if found and found[0] != words[0].lower():  # a first word alone is known, and needs the second one

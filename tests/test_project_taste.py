@@ -262,7 +262,7 @@ def test_every_bound_says_why_it_refuses_no_client_that_works() -> None:
         for one in declared_bounds.declared(record)
         if one.bound is not None
     }
-    reasons |= {f"{one.module}.{one.name}": one.clients for one in declared_constants.CONSTANTS}
+    reasons |= {one.name: one.clients for one in declared_constants.CONSTANTS}
     reasons |= {one.key: one.clients for one in declared_constants.SETTINGS}
     short = {form: len(form) + 8 for form in FORMS}
     without = [
@@ -301,7 +301,7 @@ def constants_named_max() -> set[str]:
 
 
 def test_every_constant_that_bounds_what_a_peer_chooses_is_in_the_table_of_limits() -> None:
-    listed = {f"{one.module}.{one.name}" for one in declared_constants.CONSTANTS}
+    listed = {one.name for one in declared_constants.CONSTANTS}
     assert listed & declared_constants.NOT_CHOSEN == set()
     unlisted = constants_named_max() - listed - declared_constants.NOT_CHOSEN
     assert not unlisted, f"list {sorted(unlisted)} in docs/generators/declared_constants.py"

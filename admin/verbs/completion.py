@@ -74,7 +74,7 @@ def _kinds_of_options() -> dict[str, list[str]]:
     """Return the options, as they stand on a command line, whose values are names, by the kind of name."""
     found: dict[str, set[str]] = {}
     for row in ROWS:
-        for letter, name, takes_value, _, _ in row[4]:
+        for letter, name, takes_value, _, _ in row[2:]:
             if takes_value and name in KINDS:
                 found.setdefault(KINDS[name], set()).update((f"{row[0]}:-{letter}", f"{row[0]}:--{name}"))
     for verb in VERBS:
@@ -140,7 +140,7 @@ def _zsh() -> str:
 def _fish() -> str:
     programs = _programs()
     lines = ["complete -c mqadmin -f"]
-    helps = {**{row[0]: row[3] for row in ROWS}, **{row[0].split(" ")[0]: row[2] for row in VERBS}}
+    helps = {**{row[0]: row[1] for row in ROWS}, **{row[0].split(" ")[0]: row[2] for row in VERBS}}
     for name, text in sorted(helps.items()):
         quoted = text.replace("\\", "\\\\").replace("'", "\\'")
         lines.append(f"complete -c mqadmin -n __fish_use_subcommand -a {name} -d '{quoted}'")

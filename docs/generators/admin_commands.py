@@ -10,7 +10,7 @@ from triomq.admin.verb_table import VERBS
 
 def admin_commands() -> str:
     """Return a table of all commands, then the options of each."""
-    rows = [f"| [`{row[0]}`](#{row[0].lower()}) | {row[3]} |" for row in ROWS]
+    rows = [f"| [`{row[0]}`](#{row[0].lower()}) | {row[1]} |" for row in ROWS]
     sections = [f"### {row[0]}\n\n```text\n{Command(row).usage()}\n```" for row in ROWS]
     return "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n\n" + "\n\n".join(sections)
 

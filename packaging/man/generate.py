@@ -201,7 +201,7 @@ def application_page() -> str:
 
 def admin_page() -> str:
     """Every command with its options, as `mqadmin help COMMAND` prints them."""
-    commands = [(row[0], row[3], Command(row).usage()) for row in ADMIN_COMMANDS]
+    commands = [(row[0], row[1], Command(row).usage()) for row in ADMIN_COMMANDS]
     verbs = [(row[0], row[2], Verb(row).usage()) for row in ADMIN_VERBS]
     described = "".join(
         f".SS {escaped(name)}\n{escaped(summary) * (summary not in usage)}\n.PP\n.nf\n{escaped(usage)}\n.fi\n"

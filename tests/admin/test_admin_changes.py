@@ -128,7 +128,7 @@ def words_of(name: str, cluster: FakeCluster) -> list[str]:
     """Return a command line that changes what the command can change."""
     row = next(row for row in ROWS if row[0] == name)
     words = [name, *MORE.get(name, [])]
-    for letter, _, takes_value, is_required, _ in row[4]:
+    for letter, _, takes_value, is_required, _ in row[2:]:
         if is_required and f"-{letter}" not in words:
             value = SPECIAL.get(name, {}).get(letter, VALUES.get(letter, "")) or cluster.address
             words += [f"-{letter}", value] if takes_value else [f"-{letter}"]
@@ -136,7 +136,7 @@ def words_of(name: str, cluster: FakeCluster) -> list[str]:
         words[words.index("-i") + 1] = cluster.offset_id
     if name == "updateTopicPerm":
         words[words.index("-p") + 1] = "4"
-    if "f" in {option[0] for option in row[4]} and name.startswith("export"):
+    if "f" in {option[0] for option in row[2:]} and name.startswith("export"):
         words += ["-f", "exported"]
     return [*words, "-n", cluster.address]
 
