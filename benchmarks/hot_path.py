@@ -310,7 +310,7 @@ def count_steps(path: HotPath, workload: Workload) -> float:
     """Return the steps per message of a turn other than the first. Raises RuntimeError when messages are missing."""
     path.connect(workload)
     few = replace(workload, requests=2 * workload.connections * workload.window)
-    path.run(few, Steps())
+    path.run(few, CpuTime())
     before = path.messages(workload)
     steps = Steps()
     path.run(few, steps)

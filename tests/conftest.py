@@ -24,21 +24,38 @@ settings.load_profile("triomq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What takes longest begins first, each in one process as a whole: real clients share brokers, and Spark's tests a JVM.
-# Other files go one by one.
-LONG = (
-    "tests/interop",
-    "tests/interop: several members",
-    "tests/spark",
-    "tests/client: beside Apache's servers",
-    "tests/client",
-    "tests/dledger/test_dledger_processes.py",
-)
-
-# These files of tests/interop take as long as all its others, and use none of the brokers that those share.
-SEVERAL_MEMBERS = ("group", "group_mixed", "replication", "store_both_ways")
-# These files of tests/client share Apache's servers, which take a third of a processor while nobody asks them anything.
-WITH_APACHE = ("admin", "load", "servers", "servers_more", "typed")
+# What takes longest begins first, each in one process as a whole: real clients share brokers and virtual machines, and
+# Spark's tests a JVM. Other files go one by one.
+SHARES = {
+    "tests/spark": ("tests/spark/",),
+    "interop: Apache's tools": (
+        "tests/interop/test_interop_admin",
+        "tests/interop/test_interop_broker_features.py",
+        "tests/interop/test_interop_differential.py",
+        "tests/interop/test_interop_flood.py",
+        "tests/interop/test_interop_mqadmin",
+        "tests/interop/test_interop_namesrv_differential.py",
+    ),
+    "interop: groups": ("tests/interop/test_interop_group",),
+    "interop: pairs": (
+        "tests/interop/test_interop_replication.py",
+        "tests/interop/test_interop_store_both_ways.py",
+    ),
+    "interop: clients": ("tests/interop/",),
+    "client: beside Apache's servers": (
+        "tests/client/test_client_admin.py",
+        "tests/client/test_client_load.py",
+        "tests/client/test_client_servers",
+        "tests/client/test_client_typed.py",
+    ),
+    "tests/client": ("tests/client/",),
+    "tests/replication/test_replication_processes.py": ("tests/replication/test_replication_processes.py",),
+    "tests/test_simulation.py": ("tests/test_simulation.py",),
+    "tests/dledger/test_dledger_simulation.py": ("tests/dledger/test_dledger_simulation.py",),
+    "tests/dledger/test_dledger_processes.py": ("tests/dledger/test_dledger_processes.py",),
+}
+"""Share -> what the paths of its files begin with; the first that fits counts. Idle servers of Apache's take a third of
+a processor, so what needs them is together."""
 
 last_of_share: dict[str, str] = {}
 """Share -> the last test of it."""
@@ -55,16 +72,12 @@ def _logging_as_before() -> Iterator[None]:
 def share_of(nodeid: str) -> str:
     """Return the group of tests that must run in the same process as this one."""
     file = nodeid.partition("::")[0]
-    if file.removeprefix("tests/interop/test_interop_").removesuffix(".py") in SEVERAL_MEMBERS:
-        return "tests/interop: several members"
-    if file.removeprefix("tests/client/test_client_").removesuffix(".py") in WITH_APACHE:
-        return "tests/client: beside Apache's servers"
-    return next((directory for directory in LONG if file.startswith(directory + "/")), file)
+    return next((share for share, beginnings in SHARES.items() if file.startswith(beginnings)), file)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        items.sort(key=lambda item: (*LONG, share := share_of(item.nodeid)).index(share))
+        items.sort(key=lambda item: (*SHARES, share := share_of(item.nodeid)).index(share))
     last_of_share.update((share_of(item.nodeid), item.nodeid) for item in items)
 
 
@@ -73,7 +86,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     """End what the tests of a long share used together: brokers, clients and virtual machines. The process that ran
     them continues with other files, and idle ones would compute beside it until the run ends."""
     share = share_of(item.nodeid)
-    if share in LONG and last_of_share.get(share) == item.nodeid:
+    if share in SHARES and last_of_share.get(share) == item.nodeid:
         item.session._setupstate.teardown_exact(None)
 
 

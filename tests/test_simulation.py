@@ -14,7 +14,7 @@ from sim.plan import KINDS, PLAIN, STEPS, TOPICS, Shape, plan_of
 from sim.planted import BUGS
 
 ROOT = Path(__file__).parents[1]
-SEEDS = "989..1028"  # in their plans every kind of fault and step occurs at least three times
+SEEDS = "407..422"  # in their plans every kind of fault and step occurs
 TRIES = 20
 SECONDS = 1500.0
 NEEDS_NO_FAULT = "a_commit_without_its_message"
@@ -30,7 +30,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_clusters_keep_their_promises_through_every_kind_of_fault_and_work() -> None:
     ended = simulate(SEEDS, "--processes", "2")
     assert ended.returncode == 0, ended.stdout
-    assert "40 seeds, 0 seeds failed" in ended.stdout
+    assert "16 seeds, 0 seeds failed" in ended.stdout
     counts = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)(?:,|$)", ended.stdout, re.MULTILINE)}
     assert set(KINDS) | set(STEPS) | set(TOPICS) <= counts.keys()
     assert min(counts[name] for name in (*KINDS, *STEPS, *TOPICS)) > 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from golden_data import golden_group
+from golden_data import golden_group, golden_member
 
 from triomq.store.__main__ import main
 
@@ -27,10 +26,7 @@ Capture = pytest.CaptureFixture[str]
 
 def real_store(name: str, member: str, target: Path) -> Path:
     """Unpack the store of a real member, with a configuration that names the sizes only."""
-    with tarfile.open(golden_group("dledger") / name / "store.tar.xz") as archive:
-        wanted = [one for one in archive.getmembers() if one.name.startswith(f"{member}/store")]
-        archive.extractall(target, members=wanted, filter="data")
-    root = target / member / "store"
+    root = golden_member(name, member, target)
     (root / "broker.conf").write_text(SIZES)
     return root
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import random
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import structlog
 from fake_clock import FakeClock
 from file_faults import WRITES, FaultyFiles
-from golden_data import golden_group
+from golden_data import golden_group, golden_member
 from store_faults import RecordingFiles, crash, replay_onto
 from store_lab import MemberStore, open_member
 from store_support import abandon, message, open_store, small_settings
@@ -99,10 +98,7 @@ def expectation() -> dict[str, Any]:
 
 def real_store(member: str, target: Path) -> Path:
     """Unpack the store of a real member, and let its ledger be that of n0."""
-    with tarfile.open(golden_group("dledger") / "old_log" / "store.tar.xz") as archive:
-        wanted = [one for one in archive.getmembers() if one.name.startswith(f"{member}/store")]
-        archive.extractall(target, members=wanted, filter="data")
-    root = target / member / "store"
+    root = golden_member("old_log", member, target)
     if member != "n0":
         (root / f"dledger-{member}").rename(root / "dledger-n0")
     return root

@@ -33,7 +33,7 @@ def test_nothing_acknowledged_is_lost_when_members_are_killed(tmp_path: Path, fl
 def test_nothing_acknowledged_is_lost_when_members_are_cut_off() -> None:
     """The leader and a follower, in both directions and in one, in network namespaces."""
     ended = subprocess.run(
-        [str(PROJECT / "bin" / "dev" / "soak-dledger"), "10", "--partitions", "--fast"],
+        [str(PROJECT / "bin" / "dev" / "soak-dledger"), "3", "--partitions", "--fast"],
         capture_output=True,
         text=True,
         timeout=600,
