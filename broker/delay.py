@@ -27,9 +27,8 @@ Only the level's task moves its offset, on the event loop. Nothing here sends an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 import trio
@@ -73,6 +72,16 @@ BATCH_BYTES = 4 * 1024 * 1024
 _PUT_OK: Final = PutStatus.PUT_OK
 
 
+class ServedBetween(Protocol):
+    """Clients that are served between two batches (remoting.turn.Turn)."""
+
+    def is_interactive_waiting(self) -> bool:
+        """Return whether one waits for whom a batch ends early."""
+
+    def catch_up(self) -> None:
+        """Serve those that have sent something."""
+
+
 class DelayedDelivery:
     """See the module's docstring. Run `run` on masters only: start it when the broker becomes one, cancel it when the
     broker ceases to be one."""
@@ -97,10 +106,7 @@ class DelayedDelivery:
         self._undeliverable = undeliverable
         self._now_ms = now_ms
         self._stats = stats
-        self.is_client_waiting: Callable[[], bool] | None = None
-        """If set, says whether an interactive client waits: a batch ends early for it."""
-        self.serve_clients: Callable[[], None] | None = None
-        """If set, serves the clients that have sent something, between two batches."""
+        self._clients: ServedBetween | None = None
         self._levels = store.delay_levels
 
     def progress(self) -> dict[int, tuple[int, int]]:
@@ -140,8 +146,13 @@ class DelayedDelivery:
                     soonest = due_ms
         return soonest
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Deliver until cancelled; the store must be loaded. The caller then persists the offsets."""
+    async def run(
+        self, clients: ServedBetween | None = None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Deliver until cancelled; the store must be loaded. The caller then persists the offsets. Without `clients` no
+        batch ends early: in a group each one waits for a quorum, so that others run meanwhile, and short batches would
+        wait more often."""
+        self._clients = clients
         levels = self._served_levels()
         for level in levels:
             self._correct(level)
@@ -167,8 +178,8 @@ class DelayedDelivery:
                     in_a_row += len(batch.results)
                     if failures:
                         await trio.sleep(self._retry_ms(failures) / 1000)
-                    elif self.serve_clients is not None and in_a_row < BATCH_MESSAGES:
-                        self.serve_clients()  # what was read before is read again
+                    elif self._clients is not None and in_a_row < BATCH_MESSAGES:
+                        self._clients.catch_up()  # what was read before is read again
                     else:
                         in_a_row = 0
                         await trio.lowlevel.checkpoint()
@@ -285,7 +296,7 @@ class DelayedDelivery:
     def _is_client_served_first(self) -> bool:
         """Return whether a batch ends because an interactive client waits. It is often the consumer of these very
         messages, which asks for the next ones."""
-        return self.is_client_waiting is not None and self.is_client_waiting()
+        return self._clients is not None and self._clients.is_interactive_waiting()
 
     async def _wait_for_quorum(self, batch: _Batch) -> None:
         """In a group, wait until a quorum has the batch, or it is known that this member does not learn that. Delivery

@@ -105,6 +105,10 @@ class Turn:
         """Return whether a bulk request is handled now; otherwise it waits (`postpone`)."""
         return not self._running or self.scheduler.may_handle_bulk(self.now)
 
+    def is_interactive_waiting(self) -> bool:
+        """Return whether an interactive client waits, or is likely to send something at once."""
+        return self.scheduler.is_interactive_waiting(self.time())
+
     def is_over(self) -> bool:
         """Return whether this turn has no time for another request. Outside of a turn it always has."""
         if not self._running:

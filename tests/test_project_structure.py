@@ -114,8 +114,6 @@ UNUSED: dict[str, str] = {
 # Callbacks of the broker that are set on an object after its construction, and why. Elsewhere they are arguments of
 # constructors, or arrive by a method that says who hears of what (broker/assembly/events.py).
 SET_LATER: dict[str, str] = {
-    "broker/assembly/serving.py: delivery.is_client_waiting": "outside of a group only: its batches wait for a quorum",
-    "broker/assembly/serving.py: delivery.serve_clients": "outside of a group only: its batches wait for a quorum",
     "broker/group/roles.py: made.log.on_synced": "the member exists as long as its port",
     "broker/group/roles.py: made.log.propose": "the member exists as long as its port",
     "broker/hooks.py: connection.on_answer": "the server makes connections, and knows no hooks",

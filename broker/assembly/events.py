@@ -12,13 +12,15 @@
                                  tables           ->  TableLog           takes the record, in a group
     MasterTables                 asks             ->  GroupRoles         where its master is, in a group
 
-What a part learns in its constructor stands where it is built:
+What a part learns in its constructor, or when it is run, stands where that is done:
 
     ConsumerTable                members changed  ->  ClientNotifier     asks them to rebalance          tables.py
                                  registered, gone ->  FilterTable        compiles, or lets filters age
     Registration                 master known     ->  MasterTables, LogFollower                          serving.py
     LogFollower                  log cut          ->  LogServer          closes the links of slaves
     Quotas                       changed          ->  PullProcessor, and the checks of both ports
+    DelayedDelivery              clients wait     <-  Turn               ends a batch for them, outside of a group
+    tables of a group            changed          ->  TableLog           writes records of the log       group.py
     ConfigurationUpdate          settings changed ->  what keeps a copy of a setting                     timetable.py
     RemotingServer (Listeners)   connections      ->  tables of clients, quotas, held pulls              listeners.py
 """

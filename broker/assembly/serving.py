@@ -144,7 +144,7 @@ class Serving(Struct, frozen=True):
             background.start_soon(self.replication.follower.run)
             background.start_soon(self.replication.master_tables.run, tables.store)
         else:
-            background.start_soon(self.delivery.run)
+            background.start_soon(self.delivery.run, tables.surroundings.turn)
             background.start_soon(self.transactions.checks.run)
 
 
@@ -254,12 +254,7 @@ def _update(tables: Tables, group: GroupRoles | None) -> ConfigurationUpdate:
 
 
 def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverable) -> DelayedDelivery:
-    turn = tables.surroundings.turn
-
-    def is_client_waiting() -> bool:
-        return turn.scheduler.is_interactive_waiting(turn.time())
-
-    delivery = DelayedDelivery(
+    return DelayedDelivery(
         tables.configuration,
         tables.store,
         writer,
@@ -269,11 +264,6 @@ def _delivery(tables: Tables, writer: MessageWriter, undeliverable: Undeliverabl
         now_ms=tables.now_ms,
         stats=tables.stats,
     )
-    # In a group each batch waits for a quorum: others run meanwhile, and short batches would wait more often.
-    if tables.configuration.group is None:
-        delivery.is_client_waiting = is_client_waiting
-        delivery.serve_clients = turn.catch_up
-    return delivery
 
 
 def _registration(

@@ -226,8 +226,9 @@ class TableLog:
     def _is_expiring(self) -> bool:
         """Return whether the tables in the log begin in its oldest file, and at least a file lies behind them."""
         file_bytes = self._store.contents.log.file_size_bytes
-        first_end = self._store.reading.min_physical_offset + file_bytes
-        return self._whole_begin < first_end and self._store.appended_offset - self._whole_end > file_bytes
+        oldest = self._store.reading.min_physical_offset // file_bytes
+        is_oldest = self._whole_begin // file_bytes <= oldest
+        return is_oldest and self._store.appended_offset - self._whole_end > file_bytes
 
     async def _write_whole(self) -> bool:
         """Write all entries between a record that begins and one that ends them, and wait until a quorum has them.

@@ -35,22 +35,29 @@ from triomq.store.results import MessageToStore, PutResult, PutStatus
 LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*range(1, 11), 20, 30, 60, 120))]
 
 
+class Clients:
+    """What delivery learns of clients, and how it serves them."""
+
+    def __init__(self, is_waiting: Callable[[], bool], serve: Callable[[], None]) -> None:
+        self.is_interactive_waiting = is_waiting
+        self.catch_up = serve
+
+
 @asynccontextmanager
 async def delivering(
     lab: Lab,
     file: MemoryFile | None = None,
     is_client_waiting: Callable[[], bool] | None = None,
-    serve_clients: Callable[[], None] | None = None,
+    serve_clients: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[DelayOffsets]:
     offsets = DelayOffsets(file if file is not None else MemoryFile(), offload=inline)
     offsets.load()
     delivery = DelayedDelivery(
         lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
     )
-    delivery.is_client_waiting = is_client_waiting
-    delivery.serve_clients = serve_clients
+    clients = Clients(is_client_waiting, serve_clients) if is_client_waiting is not None else None
     async with trio.open_nursery() as nursery:
-        await nursery.start(delivery.run)
+        await nursery.start(delivery.run, clients)
         await settle()
         yield offsets
         nursery.cancel_scope.cancel()

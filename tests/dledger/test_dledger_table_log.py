@@ -390,6 +390,34 @@ async def test_tables_are_written_again_before_retention_takes_them(
         nursery.cancel_scope.cancel()
 
 
+async def test_tables_behind_the_oldest_file_are_written_again_only_when_it_is_gone(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader, _ = await open_two(tmp_path)
+    store, log = leader.member.store, leader.member.log
+
+    def fill(files: float) -> None:
+        end = store.appended_offset + files * log.file_size_bytes
+        while store.appended_offset < end:
+            leader.member.put(body=b"x" * 100)
+
+    fill(1)
+    assert log.file_size_bytes < store.appended_offset < 2 * log.file_size_bytes
+    await leader.lead(2)
+    fill(1.5)
+    leader.commit()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leader.answer)
+        nursery.start_soon(leader.log.run_as_leader)
+        filled_to = store.appended_offset
+        await trio.sleep(2 * module.LOOK_SECONDS)
+        assert store.appended_offset == filled_to
+        log.detach_first()
+        await trio.sleep(2 * module.LOOK_SECONDS)
+        assert store.appended_offset > filled_to
+        nursery.cancel_scope.cancel()
+
+
 async def test_tables_that_a_look_could_not_write_are_written_by_the_next(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
