@@ -3,68 +3,39 @@
     <directory>/data/<20 digits>    entries and blanks; the name is the position of the first byte. They may also be
                                     in several directories elsewhere (`LogDirectories`)
     <directory>/index/<20 digits>   32 bytes for each entry; the name is the index of the first one times 32
-    <directory>/reset-<20 digits>   ours: the first file of a ledger that replaces this one (see `reset`)
+    <directory>/reset-<20 digits>   ours: the first file of a ledger that replaces this one (replacing.py)
 
 It fulfils `rules.log.Log`. Changes are written before the call returns; `synced_index` says what a power failure
-cannot take, and only `sync` raises it. What a sync covers is decided before it begins. A disk that is full refuses a
-change and leaves the ledger as it was; one that fails makes it broken, and nothing is taken until a restart.
+cannot take, and only `sync` raises it. What a sync covers is decided before it begins (noting.py). A disk that is full
+refuses a change and leaves the ledger as it was; one that fails makes it broken, and nothing is taken until a restart.
+
+Here a ledger is opened, read and appended to. How it is cut, loses its oldest file or is replaced: ends.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import structlog
+from contextlib import suppress
 
 from triomq.dledger.ledger import entry_format, recovery, replacing
-from triomq.dledger.ledger.noting import Noting
+from triomq.dledger.ledger.ends import End, Ends
+from triomq.dledger.ledger.ledger_files import LedgerFiles
 from triomq.dledger.ledger.recent_entries import RecentEntries
 from triomq.dledger.ledger.records import is_whole_record, opening_record
 from triomq.dledger.ledger.runs import LONGEST_ENTRY_BYTES, Run, entries_of, run_of
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
-from triomq.store.disk.file_sequence import FileSequence
-from triomq.store.disk.files import TEMPORARY, Files
+from triomq.store.disk.files import Files
 from triomq.store.disk.log_directories import LogDirectories
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 
-log = structlog.get_logger("triomq.dledger.ledger")
-
 INDEX_FILE_BYTES = 167_772_160
-
-
-@dataclass
-class _End:
-    """Where a ledger ends."""
-
-    index: int
-    term: int
-    pos: int
 
 
 class Ledger:
     """The entries of one member. Only its owner's thread touches it."""
 
-    __slots__ = (
-        "_broken",
-        "_changed_in",
-        "_data",
-        "_directory",
-        "_end",
-        "_files",
-        "_index",
-        "_is_full",
-        "_is_whole",
-        "_pool",
-        "_recent",
-        "_told",
-        "begin_index",
-        "directories",
-        "must_begin_at",
-        "noting",
-        "on_changed",
-    )
+    __slots__ = ("_disk", "_is_whole", "_recent", "data", "directories", "ends", "index", "noting", "on_changed")
 
     def __init__(
         self,
@@ -79,41 +50,38 @@ class Ledger:
     ) -> None:
         """`pool` bounds the open files together with those of others; by default the ledger has a pool of its own. The
         data files are in `directories`, by default in `<directory>/data`."""
-        self._files = files
+        own = LogDirectories([f"{directory}/data"], [])
+        disk = LedgerFiles(
+            files, directory, data_file_bytes, index_file_bytes, pool or OpenFiles(files, 64), directories or own
+        )
+        self._disk = disk
         self._is_whole = is_whole
-        self._directory = directory
-        self._pool = pool or OpenFiles(files, 64)
-        self.directories = directories or LogDirectories([f"{directory}/data"], [])
-        self._data = FileSequence(self._pool, self.directories.paths[0], data_file_bytes, holds_log=True)
-        self._changed_in = ""
-        self._index = FileSequence(self._pool, f"{directory}/index", index_file_bytes)
-        self._end = _End(-1, -1, 0)
-        self._broken = False
-        self._is_full = False
-        self.noting = Noting(files, directory, self._data, self._index)
-        self._told = ""
-        self.begin_index = -1
-        self.must_begin_at = -1
-        """Where this ledger has to begin as long as an older log lies below it; -1: wherever its leader's does."""
         self._recent = RecentEntries()
+        self.data = disk.data
+        """The data files."""
+        self.index = disk.index
+        """The index files."""
+        self.directories = disk.directories
+        self.noting = disk.noting
+        self.ends = Ends(disk, self._recent)
         self.on_changed: Callable[[], None] = lambda: None
         """Called when entries were written or removed."""
 
     def open(self) -> None:
         """Recover. Everything that is left is synced, so that it counts as copied. Raises StoreRefused and OSError."""
-        for path in (self._directory, *self.directories.paths, self._index.directory):
-            self._files.make_lasting_directories(path)
-        replacing.finish(self._files, self._directory, self.directories)
-        recovery.load(self._data, self.directories)
-        recovery.load(self._index, LogDirectories([self._index.directory], []))
-        noted_index = self.noting.load()
-        found = recovery.recover(self._data, self._index, noted_index, self._is_whole, self._will_change)
-        self.begin_index = found.begin_index
-        self._end = _End(found.end_index, found.end_term, found.end_pos)
-        for file in (*self._data.files, *self._index.files):
-            self._files.datasync(file.fd())
-        replacing.sync_directories(self._files, self._directory, self.directories)
-        self.noting.synced_index = found.end_index
+        disk = self._disk
+        for path in (disk.directory, *disk.directories.paths, disk.index.directory):
+            disk.files.make_lasting_directories(path)
+        replacing.finish(disk.files, disk.directory, disk.directories)
+        recovery.load(disk.data, disk.directories)
+        recovery.load(disk.index, LogDirectories([disk.index.directory], []))
+        noted_index = disk.noting.load()
+        found = recovery.recover(disk.data, disk.index, noted_index, self._is_whole, disk.will_change)
+        self.ends.use(found)
+        for file in (*disk.data.files, *disk.index.files):
+            disk.files.datasync(file.fd())
+        replacing.sync_directories(disk.files, disk.directory, disk.directories)
+        disk.noting.synced_index = found.end_index
 
     def keep_no_entries_in_memory(self) -> None:
         """There are no followers that are about to get what is appended."""
@@ -121,78 +89,70 @@ class Ledger:
 
     def view(self, found: recovery.Found) -> None:
         """Use what a program that only reads has found in the files, instead of `open`."""
-        self.begin_index = found.begin_index
-        self._end = _End(found.end_index, found.end_term, found.end_pos)
-
-    @property
-    def index(self) -> FileSequence:
-        """The index files."""
-        return self._index
+        self.ends.use(found)
 
     def close(self) -> None:
-        self._pool.close_all()
+        self._disk.pool.close_all()
 
     # Reading.
 
     @property
-    def data(self) -> FileSequence:
-        """The data files."""
-        return self._data
-
-    @property
     def places(self) -> str:
         """The directories of the ledger, for sentences."""
-        inside = f"{self._directory}/"
-        others = (path for path in self.directories.every if not path.startswith(inside))
-        return " and ".join((self._directory, *others))
+        return self._disk.places
+
+    @property
+    def begin_index(self) -> int:
+        return self.ends.begin_index
 
     @property
     def end_index(self) -> int:
-        return self._end.index
+        return self.ends.end.index
 
     @property
     def end_term(self) -> int:
-        return self._end.term
+        return self.ends.end.term
 
     @property
     def end_pos(self) -> int:
         """Where the next entry begins, unless it does not fit the file."""
-        return self._end.pos
+        return self.ends.end.pos
 
     def next_pos(self, body_bytes: int) -> int:
         """Return the position of the next entry if its body is that long. Raises LogRefused."""
-        return self._place(self._end.pos, body_bytes + ENTRY_HEADER_BYTES)
+        return self._place(self.ends.end.pos, body_bytes + ENTRY_HEADER_BYTES)
 
     @property
     def can_append(self) -> bool:
         """See rules.log.Log. A disk that was full is tried again: nothing lies behind the end, and zeros change that
         in no way."""
-        if self._is_full and not self._is_broken:
+        disk, end = self._disk, self.ends.end
+        if disk.is_full and not disk.has_failed:
             try:
-                file_size = self._data.file_size_bytes
-                self._write_data(self._end.pos, bytes(min(file_size - self._end.pos % file_size, 4096)))
-                recovery.write_units(self._index, self._end.index + 1, bytes(entry_format.UNIT_BYTES))
-                self._is_full = False
+                file_size = disk.data.file_size_bytes
+                disk.write_data(end.pos, bytes(min(file_size - end.pos % file_size, 4096)))
+                recovery.write_units(disk.index, end.index + 1, bytes(entry_format.UNIT_BYTES))
+                disk.is_full = False
             except OSError as error:
-                self._broken = error.errno not in TEMPORARY
-        return not self._is_broken and not self._is_full
+                disk.refused(error)
+        return not disk.has_failed and not disk.is_full
 
     def entry(self, index: int) -> Entry:
         """Return an entry between begin and end."""
-        assert self.begin_index <= index <= self._end.index
+        assert self.begin_index <= index <= self.ends.end.index
         recent = self._recent.get(index)
         if recent is not None:
             return recent
-        pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
-        file = self._data.find(pos)
+        pos, size = entry_format.place_of(recovery.unit_at(self.index, index))
+        file = self.data.find(pos)
         assert file is not None
         return entry_format.decode(file.pread(pos - file.start, size))
 
     def batch(self, first: int, most_entries: int, most_bytes: int) -> list[Entry]:
         """See rules.log.Log. A member that catches up gets all that it lacks from the files: entries of one file are
         read at once."""
-        assert self.begin_index <= first <= self._end.index
-        most_entries = min(most_entries, self._end.index + 1 - first)
+        assert self.begin_index <= first <= self.ends.end.index
+        most_entries = min(most_entries, self.ends.end.index + 1 - first)
         if self._recent.get(first) is not None:
             return self._recent.batch(first, most_entries, most_bytes)
         run = self._run_on_disk(first, most_entries, most_bytes)
@@ -200,7 +160,7 @@ class Ledger:
 
     def _run_on_disk(self, first: int, most_entries: int, most_bytes: int) -> Run:
         """Read entries that follow each other in one file, at least one."""
-        units = recovery.units_at(self._index, first, most_entries)
+        units = recovery.units_at(self.index, first, most_entries)
         start, size = entry_format.place_of(units[: entry_format.UNIT_BYTES])
         end = start + size
         count = 1
@@ -209,7 +169,7 @@ class Ledger:
                 break
             end += size
             count += 1
-        file = self._data.find(start)
+        file = self.data.find(start)
         assert file is not None
         data = file.pread(start - file.start, end - start)
         return Run(start, first, data, units[: count * entry_format.UNIT_BYTES])
@@ -217,13 +177,13 @@ class Ledger:
     def end_of(self, index: int) -> int:
         """Return the position behind an entry between begin and end; where the ledger begins for the index before."""
         if index < self.begin_index or index < 0:
-            return max(0, self._data.first_start)
-        if index == self._end.index:
-            return self._end.pos
+            return max(0, self.data.first_start)
+        if index == self.ends.end.index:
+            return self.ends.end.pos
         recent = self._recent.get(index)
         if recent is not None:
             return recent.pos + recent.size
-        pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
+        pos, size = entry_format.place_of(recovery.unit_at(self.index, index))
         return pos + size
 
     @property
@@ -233,8 +193,8 @@ class Ledger:
 
     def begins_at(self, pos: int) -> bool:
         """Return whether an entry begins at this position."""
-        file = self._data.find(pos)
-        if file is None or pos + ENTRY_HEADER_BYTES > min(file.end, self._end.pos):
+        file = self.data.find(pos)
+        if file is None or pos + ENTRY_HEADER_BYTES > min(file.end, self.ends.end.pos):
             return False
         return entry_format.read_header(file.pread(pos - file.start, ENTRY_HEADER_BYTES)).is_sound(pos)
 
@@ -244,7 +204,7 @@ class Ledger:
         """Append records that lie one behind the other, each as an entry of a leader at the position that the record
         itself names. Raises LogRefused."""
         data = bytes(records)
-        index, pos = self._end.index + 1, self._end.pos
+        index, pos = self.ends.end.index + 1, self.ends.end.pos
         runs: list[Run] = []
         at = 0
         while at < len(data):
@@ -271,7 +231,7 @@ class Ledger:
     def append(self, term: int, bodies: list[bytes]) -> None:
         """Append entries of a leader. Raises LogRefused."""
         entries = []
-        index, pos = self._end.index, self._end.pos
+        index, pos = self.ends.end.index, self.ends.end.pos
         for body in bodies:
             index += 1
             size = len(body) + ENTRY_HEADER_BYTES
@@ -285,7 +245,7 @@ class Ledger:
 
         An entry may be at the start of the next file although it had room: a member of RocketMQ continues there when it
         has filled a file for an entry that it lost."""
-        pos = self._end.pos
+        pos = self.ends.end.pos
         for entry in entries:
             if entry.pos not in (self._place(pos, entry.size), self._next_file(pos)):
                 raise PositionMismatch(f"entry {entry.index} is at {entry.pos}, here it would be at {pos}")
@@ -295,7 +255,7 @@ class Ledger:
     def _write_entries(self, entries: list[Entry]) -> None:
         """Write entries whose positions are right. Raises LogRefused."""
         runs: list[Run] = []
-        begin, pos = 0, self._end.pos
+        begin, pos = 0, self.ends.end.pos
         for number, entry in enumerate(entries):
             if entry.pos != pos:
                 if number > begin:
@@ -308,169 +268,55 @@ class Ledger:
 
     def _place(self, pos: int, size: int) -> int:
         """Return where an entry goes that follows `pos`: there, or at the start of the next file."""
-        file_size = self._data.file_size_bytes
+        file_size = self.data.file_size_bytes
         if size > min(LONGEST_ENTRY_BYTES, file_size - entry_format.BLANK_BYTES):
             raise LogRefused(f"an entry of {size} bytes is longer than members of RocketMQ can take")
         left = file_size - pos % file_size
         return pos if size + entry_format.BLANK_BYTES <= left else self._next_file(pos)
 
     def _next_file(self, pos: int) -> int:
-        file_size = self._data.file_size_bytes
+        file_size = self.data.file_size_bytes
         return pos - pos % file_size + file_size
 
     def _write(self, runs: list[Run], last_term: int) -> None:
         """Write runs, the last of which has entries. Raises LogRefused with the ledger as before."""
-        if self._is_broken:
-            raise LogRefused("an earlier write or sync failed: restart this member")
-        before = self._end
+        disk, before = self._disk, self.ends.end
+        disk.check_is_sound()
         try:
-            for run in runs:
-                self._write_data(run.at, run.data)
-            recovery.write_units(self._index, runs[0].first_index, b"".join([run.units for run in runs]))
+            disk.write(runs)
         except OSError as error:
-            self._take_back(before, error)
-            raise LogRefused(f"{self._directory}: {error}") from error
-        self._is_full = False
+            refused = disk.refused(error)
+            with suppress(OSError):  # a disk that cannot even do that is broken
+                disk.cut(before.index, before.pos)
+            raise refused from error
+        disk.is_full = False
         last = runs[-1]
-        self._end = _End(last.first_index + last.count - 1, last_term, last.at + len(last.data))
+        self.ends.end = End(last.first_index + last.count - 1, last_term, last.at + len(last.data))
         if before.index < 0:
-            self.begin_index = runs[0].first_index
+            self.ends.begin_index = runs[0].first_index
         self.on_changed()
 
-    def _write_data(self, at: int, data: bytes) -> None:
-        file = self._data.find(at)
-        if file is None:
-            file = self._make_file(at)
-        file.write(data, at - file.start)
-
-    def _make_file(self, at: int) -> MappedFile:
-        directory = self.directories.for_file(at // self._data.file_size_bytes)
-        self._will_change(directory)
-        return self._data.make(at, directory)
-
-    def _will_change(self, directory: str) -> None:
-        """Note that a data file is to be made or removed there. If the one before was in another directory, that change
-        is on disk first: a start would be refused after a power failure that takes the earlier one only, since it
-        would find a gap, or a file twice. Raises OSError."""
-        if self._changed_in not in ("", directory):
-            self._files.sync_directory(self._changed_in)
-        self._changed_in = directory
-
-    def _take_back(self, before: _End, error: OSError) -> None:
-        """Remove what a failed write has left. A disk that cannot even do that is broken."""
-        self._is_full = True
-        self._broken = error.errno not in TEMPORARY
-        try:
-            recovery.cut(self._data, self._index, before.index, before.pos, self._will_change)
-        except OSError:
-            self._broken = True
-
-    # Removing.
+    # Ends.
 
     def cut(self, end_index: int) -> None:
-        """Remove all entries behind an index. Raises LogRefused with the ledger as before if the disk is full, and
-        OSError, after which the ledger is broken."""
-        if end_index >= self._end.index:
-            return
-        try:
-            self.noting.lower(end_index)
-        except OSError as error:
-            if error.errno not in TEMPORARY:
-                self._broken = True
-                raise
-            self._is_full = True
-            raise LogRefused(f"{self._directory}: {error}") from error
-        if end_index < self.begin_index:
-            end = _End(-1, -1, self._data.first_start)
-        else:
-            last = self.entry(end_index)
-            end = _End(end_index, last.term, last.pos + last.size)
-        self.noting.was_cut(end.index)
-        self._recent.clear()
-        self._end = end
-        if end.index < 0:
-            self.begin_index = -1
-        try:
-            recovery.cut(self._data, self._index, end.index, end.pos, self._will_change)
-        except OSError:
-            self._broken = True
-            raise
-        self.on_changed()
+        """See rules.log.Log. Raises LogRefused with the ledger as before if the disk is full, and OSError, after which
+        the ledger is broken."""
+        if end_index < self.ends.end.index:
+            self.ends.cut(self.entry(end_index) if end_index >= self.ends.begin_index else None)
+            self.on_changed()
 
     def detach_first(self) -> MappedFile:
-        """Remove the oldest data file, which is not the last one, and the index files that it leaves without entries.
-        The caller unlinks the data file, and brings that to disk before it calls again. Raises OSError."""
-        file = self._data.detach_first()
-        head = self._data.files[0].pread(0, ENTRY_HEADER_BYTES)
-        self.begin_index = entry_format.read_header(head).entry_index
-        while len(self._index.files) > 1 and self._index.files[0].end <= self.begin_index * entry_format.UNIT_BYTES:
-            self._index.drop_first()
+        """Remove the oldest data file: see Ends. Raises OSError."""
+        file = self.ends.detach_first()
         self.on_changed()
         return file
 
-    def begin(self, pos: int) -> None:
-        """Let a ledger without files begin at this position, the start of a file. Raises OSError."""
-        assert not self._data.files
-        file = self._make_file(pos)
-        self._files.sync_directory(file.directory)
-        self._end = _End(-1, -1, pos)
-
     def reset(self, entry: Entry) -> None:
-        """Replace everything by a ledger that begins with this entry. Raises LogRefused with the ledger as before, also
-        if it could not begin there (`must_begin_at`), or within a file: such a ledger could not be opened again. The
-        leader then compares again, until both have an entry in common or it sends its own first one.
-
-        The first file of the new ledger is on disk under another name before any old one is removed; a start that
-        finds it completes the change."""
-        if self._is_broken:
-            raise LogRefused("an earlier write or sync failed: restart this member")
-        if self.must_begin_at not in (-1, entry.pos):
-            raise LogRefused(self._tell_difference(entry))
-        if entry.pos % self._data.file_size_bytes:
-            raise LogRefused(f"entry {entry.index} at {entry.pos} is not the first of a file")
-        self._warn_of_missing(entry)
-        try:
-            self.noting.lower(-1)
-            replacing.prepare(self._files, self._directory, self.directories, self._data.file_size_bytes, entry)
-        except OSError as error:
-            self._is_full = True
-            self._broken = error.errno not in TEMPORARY
-            raise LogRefused(f"{self._directory}: {error}") from error
-        self._data.delete_all()
-        self._index.delete_all()
-        self._recent.clear()
-        replacing.finish(self._files, self._directory, self.directories)
-        recovery.load(self._data, self.directories)
-        recovery.write_units(self._index, entry.index, entry_format.unit_of(entry))
-        self._end = _End(entry.index, entry.term, entry.pos + entry.size)
-        self.begin_index = entry.index
-        self.noting.was_cut(-1)
+        """See rules.log.Log, and Ends. Raises LogRefused with the ledger as before."""
+        self.ends.reset(entry)
         self.on_changed()
 
-    def _tell_difference(self, entry: Entry) -> str:
-        text = (
-            f"the leader's entry {entry.index} is at {entry.pos}, but the older log of this member ends at "
-            f"{self.must_begin_at}, so it is not the leader's. Stop this member, remove {self.places}, and replace "
-            "commitlog, consumequeue and index by the leader's"
-        )
-        if text != self._told:
-            self._told = text
-            log.error("entries refused by this member", reason=text)
-        return text
-
-    def _warn_of_missing(self, entry: Entry) -> None:
-        if entry.index == 0 < entry.pos and self.must_begin_at < 0:
-            log.warning(
-                "messages in front of the ledger not found at this member; if the leader still has them, copy its "
-                "commitlog, consumequeue and index before the first start of this member",
-                ledger_begins_at=entry.pos,
-            )
-
     # On disk.
-
-    @property
-    def _is_broken(self) -> bool:
-        return self._broken or self.noting.has_failed
 
     @property
     def synced_index(self) -> int:
@@ -480,18 +326,18 @@ class Ledger:
     @property
     def noted_committed(self) -> int:
         """The committed index of the last checkpoint; -1 if it is not of this ledger."""
-        return self.noting.committed(self.begin_index, self._end.index)
+        return self.noting.committed(self.begin_index, self.ends.end.index)
 
     def sync(self) -> None:
         """Bring all entries to disk, and raise `synced_index`. Raises OSError; the ledger is broken then."""
-        pending = self.noting.begin_sync(self._end.index)
+        pending = self.noting.begin_sync(self.ends.end.index)
         pending.run()
         self.noting.end_sync(pending)
 
     def save_checkpoint(self, committed: int) -> None:
         """Sync everything and note the end: a recovery reads neither units nor bodies of what is before it. Raises
         OSError like `sync`."""
-        pending = self.noting.begin_checkpoint(self._end.index, committed)
+        pending = self.noting.begin_checkpoint(self.ends.end.index, committed)
         pending.run()
         self.noting.end_checkpoint(pending, committed)
-        self._files.sync_directory(self._directory)
+        self._disk.files.sync_directory(self._disk.directory)

@@ -128,7 +128,7 @@ class LedgerLog(StoreLog):
                 f"of {last.directory}: their messages can then no longer be read"
             )
         self._begin = begin if begin >= 0 else _NOT_BEGUN
-        self._ledger.must_begin_at = begin
+        self._ledger.ends.must_begin_at = begin
 
     def _join(self) -> None:
         """Have the files of both logs in `sequence`."""
@@ -148,8 +148,8 @@ class LedgerLog(StoreLog):
         if self.committed_offset < last.end:
             last.write(record.encode_blank(last.end - self.committed_offset), self.committed_offset - last.start)
         self._older.sync()
-        self._ledger.begin(last.end)
-        self._begin = self._ledger.must_begin_at = self.scan_stop = last.end
+        self._ledger.ends.begin(last.end)
+        self._begin = self._ledger.ends.must_begin_at = self.scan_stop = last.end
         self.committed_offset = self.written_offset = self.next_offset = last.end
         self._join()
         self.unsynced_directories.update(file.directory for file in self._ledger.data.files)
@@ -257,7 +257,7 @@ class LedgerLog(StoreLog):
         if self._older is not None and self._older.sequence.files:
             file = self._older.sequence.detach_first()
             if not self._older.sequence.files:
-                self._ledger.must_begin_at = -1
+                self._ledger.ends.must_begin_at = -1
         else:
             file = self._ledger.detach_first()
         self._join()

@@ -174,7 +174,7 @@ async def test_a_leaders_ledger_replaces_the_files_of_all_directories(tmp_path: 
             renamed.append((str(Path(source).parent), str(Path(target).parent)))
             super().rename(source, target)
 
-    member.ledger._files = Watching()
+    member.ledger._disk.files = Watching()
     member.ledger.reset(Entry(body=bytes(data), index=70, pos=number * FILE_BYTES, size=size, term=2))
     assert places(tmp_path) == {"a": [], "b": [], "c": [], home: [number]}
     assert renamed == [(f"{tmp_path}/{home}", f"{tmp_path}/{home}")] * 2

@@ -267,6 +267,17 @@ def test_a_cut_of_everything_keeps_the_place_where_the_ledger_begins(tmp_path: P
     assert (ledger.begin_index, ledger.end_index, ledger.end_pos) == (-1, -1, 4096)
 
 
+def test_a_ledger_that_lost_everything_by_a_cut_opens_again_although_it_had_a_checkpoint(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.reset(Entry(body=b"a", index=4, pos=4096, size=49, term=1))
+    ledger.append(1, [b"x"] * 3)
+    ledger.save_checkpoint(5)
+    ledger.cut(3)
+    ledger.close()
+    again = opened(tmp_path)
+    assert (again.begin_index, again.end_index, again.end_pos) == (-1, -1, 4096)
+
+
 def test_a_reset_leaves_only_the_new_beginning(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.append(1, [b"x" * 200] * 20)

@@ -127,7 +127,7 @@ async def test_every_message_of_a_real_member_with_an_older_log_is_at_its_queue_
         (root / "abort").touch()
     before = log_bytes(root)
     member = MemberStore(root, FakeClock(step_ms=1), **GOLDEN_SIZES)
-    member.ledger._index.file_size_bytes = 167_772_160
+    member.ledger.index.file_size_bytes = 167_772_160
     await member.load()
     wanted: dict[int, list[str]] = {}
     for topic, queue_id, queue_offset, digest in sorted(expectation()["acknowledged"]):
