@@ -67,7 +67,8 @@ class DefaultMessageStore:
     in memory (a crash of the process then loses up to commitIntervalCommitLog ms of them). To wait for a put, wait
     beyond `PutResult.last_offset`.
 
-    `flushing` and `retention` act by themselves in `run`; without it, who needs a flush or a cleaning calls them.
+    `flushing`, `retention` and `backlog` act by themselves in `run`; without it, who needs a flush, a cleaning or the
+    index calls them. `committing` has what was put and is not in the log yet, `refusals` why puts are refused.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class DefaultMessageStore:
         self.accepted = marks.accepted
         self.flushed = marks.flushed
         self.acknowledged = marks.acknowledged
-        self._refusals = Refusals()
-        self._refusals.set("closed", "the store is not loaded yet")
-        self._fail_stop = stop = FailStop(marks, self._refusals)
+        self.refusals = Refusals()
+        self.refusals.set("closed", "the store is not loaded yet")
+        self._fail_stop = stop = FailStop(marks, self.refusals)
         self.delay_levels = DelayLevels(settings.message_delay_level)
         self._dispatch = dispatch = Dispatch(
             contents.queues,
@@ -105,9 +106,9 @@ class DefaultMessageStore:
             multi_dispatch=settings.enable_multi_dispatch,
             lmq=settings.enable_lmq,
         )
-        self._committing = Committing(contents, live, marks, dispatch, self._refusals, stop)
-        self._appending = Appending(contents, live, dispatch, self._refusals, stop, self._committing, now_ms)
-        self.delivering = Delivering(contents, live, self._refusals, stop, self._committing, now_ms)
+        self.committing = Committing(contents, live, marks, dispatch, self.refusals, stop)
+        self._appending = Appending(contents, live, dispatch, self.refusals, stop, self.committing, now_ms)
+        self.delivering = Delivering(contents, live, self.refusals, stop, self.committing, now_ms)
         elsewhere: Offload = offload or trio.to_thread.run_sync
         self._log_thread = WorkerThread("commit log sync")
         self._syncs_in_kernel = offload is None
@@ -118,18 +119,18 @@ class DefaultMessageStore:
             stop,
             offload=elsewhere,
             offload_log=offload or self._log_thread,
-            last_store_timestamp=lambda: self._committing.last_store_timestamp,
+            last_store_timestamp=lambda: self.committing.last_store_timestamp,
         )
         self._warm_up = WarmUp(contents, elsewhere)
-        self.retention = Retention(contents, live, self._refusals, now_ms, elsewhere)
-        self._backlog = Backlog(contents, dispatch, stop, self._committing.write_backlog)
+        self.retention = Retention(contents, live, self.refusals, now_ms, elsewhere)
+        self.backlog = Backlog(contents, dispatch, stop, self.committing.write_backlog)
         self.reading = Reading(contents, live, offload)
         tail_cut = TailCut(contents, marks, self.flushing, stop, elsewhere)
-        self.silent_queues = SilentQueues(contents, self._refusals, self._committing, stop)
-        self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop, self.silent_queues)
-        self.quorum = Quorum(contents, marks, dispatch, self._committing, self.replica, tail_cut, self._refusals, stop)
+        self.silent_queues = SilentQueues(contents, self.refusals, self.committing, stop)
+        self.replica = Replica(contents, live, dispatch, self.committing, tail_cut, stop, self.silent_queues)
+        self.quorum = Quorum(contents, marks, dispatch, self.committing, self.replica, tail_cut, self.refusals, stop)
         contents.log.on_written = self.quorum.written
-        self.upkeep = Upkeep(contents, self.retention, self._committing.commit, self._appending.append_deletion)
+        self.upkeep = Upkeep(contents, self.retention, self.committing.commit, self._appending.append_deletion)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ class DefaultMessageStore:
         try:
             with naming_no_access():
                 opened = await opening.run()
-            for part in (self._committing, self.reading, self.delivering, self.replica, self.quorum):
+            for part in (self.committing, self.reading, self.delivering, self.replica, self.quorum):
                 part.begin(opened)
             await self.flushing.begin(in_kernel=self._syncs_in_kernel)
         except BaseException:
@@ -153,9 +154,9 @@ class DefaultMessageStore:
             self.unlock()
             raise
         self._is_open = True
-        self._refusals.set("closed", None)
+        self.refusals.set("closed", None)
         no_leader = "no member of the group leads yet" if self.contents.log.needs_quorum else None
-        self._refusals.set("role", "the store belongs to a slave" if self._live.is_slave else no_leader)
+        self.refusals.set("role", "the store belongs to a slave" if self._live.is_slave else no_leader)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Flush, write checkpoints and clean until cancelled. Raises StoreFailed as soon as a commit or a flush fails
@@ -166,7 +167,7 @@ class DefaultMessageStore:
             nursery.start_soon(self.flushing.run_queues)
             nursery.start_soon(self.retention.run)
             nursery.start_soon(self.retention.watch_disk)
-            nursery.start_soon(self._backlog.run)
+            nursery.start_soon(self.backlog.run)
             nursery.start_soon(self.reading.cold.run)
             nursery.start_soon(self.quorum.run)
             if self.settings.warm_mapped_file_enable:
@@ -178,7 +179,7 @@ class DefaultMessageStore:
     async def _commit_buffer(self) -> None:
         while True:
             await trio.sleep(self.settings.commit_interval_commit_log_ms / 1000)
-            self._committing.commit()
+            self.committing.commit()
 
     async def close(self) -> None:
         """Commit, flush and write the checkpoint a last time, remove the abort file, and release the lock.
@@ -198,21 +199,21 @@ class DefaultMessageStore:
 
     async def _finish(self) -> None:
         """Write and sync everything, and note that in the checkpoint."""
-        self._committing.commit()
-        self._committing.write_backlog()
+        self.committing.commit()
+        self.committing.write_backlog()
         await self.quorum.catch_up()
         self.replica.end()
-        self._refusals.set("closed", "the store is closed")
+        self.refusals.set("closed", "the store is closed")
         with self._fail_stop.during("the last flush"):
             contents = self.contents
             is_whole = self.replica.is_whole or not self._live.is_slave or contents.log.needs_quorum
-            is_whole = is_whole and not self._committing.is_end_unclear and not self._committing.pending
+            is_whole = is_whole and not self.committing.is_end_unclear and not self.committing.pending
             note = clean_note(contents.log, contents.queues, contents.index) if is_whole else None
             if note is not None:
                 self._note_queues(note.digest)
             self._is_flushed = await self.flushing.flush_thoroughly(note)
-            if self._committing.pending:
-                raise StoreError(self._committing.unwritten())
+            if self.committing.pending:
+                raise StoreError(self.committing.unwritten())
 
     def _note_queues(self, digest: int) -> None:
         """Write down what the next start would otherwise read of each queue."""
@@ -225,7 +226,7 @@ class DefaultMessageStore:
     def _release(self) -> None:
         """End all waits, and release threads, descriptors and the lock. Remove the abort file if nothing failed."""
         self._is_open = False
-        self._refusals.set("closed", "the store is closed")
+        self.refusals.set("closed", "the store is closed")
         self._log_thread.end()
         self.reading.cold.end()
         self.flushing.close()
@@ -236,7 +237,7 @@ class DefaultMessageStore:
         finally:
             self.contents.index.close()
             self.contents.open_files.close_all()
-            is_whole = not self._committing.has_backlog and not self._committing.is_end_unclear
+            is_whole = not self.committing.has_backlog and not self.committing.is_end_unclear
             is_whole = is_whole and self._is_flushed and self.contents.index.stalled_at < 0
             try:
                 if self._fail_stop.reason is None and is_whole:
@@ -275,22 +276,18 @@ class DefaultMessageStore:
     @property
     def refusal(self) -> str | None:
         """The reason why puts are refused at present (disk full, broken, closed, slave), or None."""
-        return self._refusals.first
+        return self.refusals.first
 
     @property
     def role_refusal(self) -> str | None:
         """The reason why only another broker takes messages at present: this one is a slave, or does not lead."""
-        return self._refusals.texts().get("role")
-
-    def refusals(self) -> dict[str, str]:
-        """Return every reason why puts are refused at present, by its cause: closed, role, disk, log, broken."""
-        return self._refusals.texts()
+        return self.refusals.texts().get("role")
 
     @property
     def stuck_buffer(self) -> str | None:
         """Return why accepted messages cannot be written at present (with transientStorePoolEnable: a full disk), or
         None."""
-        return self._refusals.texts().get("log")
+        return self.refusals.texts().get("log")
 
     @property
     def is_broken(self) -> bool:
@@ -339,16 +336,16 @@ class DefaultMessageStore:
         raises StoreFailed, and so does every later commit: the messages do not count as stored, and the process must
         end (fail_stop.py). With transientStorePoolEnable, the write may be deferred to the next interval.
         """
-        self._committing.commit(buffered=True)
+        self.committing.commit(buffered=True)
 
     async def cover(self) -> bool:
         """Return True when everything appended so far is on disk: what was derived from it may then be written. Return
         False if that cannot be, because the store is full, broken or closed."""
         try:
-            self._committing.commit()
-            if self._committing.has_pending:
+            self.committing.commit()
+            if self.committing.has_pending:
                 return False
-            if self._committing.uncommitted:
+            if self.committing.uncommitted:
                 await self.acknowledged.wait_beyond(self.contents.log.written_offset - 1)
             await self.flushing.cover()
         except StoreError:
@@ -357,4 +354,4 @@ class DefaultMessageStore:
 
     def commit_buffer(self) -> None:
         """Write what transientStorePoolEnable holds back, for a caller that has to read it now. Raises StoreFailed."""
-        self._committing.commit()
+        self.committing.commit()

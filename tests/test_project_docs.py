@@ -34,6 +34,13 @@ PAGES_WITH_PROGRAMS = (
     "docs/tutorials/spark.md",
 )
 PROGRAM_SECONDS = 300
+QUICK_SPARK = """
+spark.ui.enabled false
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.sql.shuffle.partitions 2
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+"""
 # tests/frameworks runs the programs that import these, where they are installed.
 FRAMEWORKS = {"django", "fastapi"}
 
@@ -92,9 +99,11 @@ def test_every_python_block_is_a_program_that_runs(page: str, tmp_path: Path) ->
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_every_spark_block_is_a_program_that_runs(tmp_path: Path) -> None:
-    """One after the other in one process, so that they share a Java virtual machine."""
+def test_every_spark_block_is_a_program_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other in one process, so that they share a Java virtual machine, which starts soon."""
     pytest.importorskip("pyspark")
+    (tmp_path / "spark-defaults.conf").write_text(QUICK_SPARK)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     found = [*programs("docs/tutorials/spark.md"), *(each for each in programs("README.md") if not each.is_test)]
     calls = "".join(f"print({each.page!r}, {each.number}, flush=True); exec({each.text!r}, {{}})\n" for each in found)
     with LocalCluster() as cluster:

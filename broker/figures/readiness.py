@@ -36,12 +36,12 @@ class Readiness:
 
     def store(self) -> Check:
         """The store is open and accepts messages, apart from what other checks say."""
-        found = [text for cause, text in self._serving.store.refusals().items() if cause not in _NOT_OF_THE_STORE]
+        found = [text for cause, text in self._serving.store.refusals.texts().items() if cause not in _NOT_OF_THE_STORE]
         return Check("store", not found, "; ".join(found) or "open")
 
     def disk(self) -> Check:
         """The disk has room (diskSpaceWarningLevelRatio)."""
-        text = self._serving.store.refusals().get("disk")
+        text = self._serving.store.refusals.texts().get("disk")
         return Check("disk", text is None, text or "has room")
 
     def registration(self) -> Check:

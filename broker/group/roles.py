@@ -165,7 +165,7 @@ class GroupRoles:
         """Tell the others whether this broker has room for messages. A leader without hands over to one that has."""
         while True:
             await trio.sleep(ROOM_SECONDS)
-            refusals = [text for cause, text in self._store.refusals().items() if cause not in _NO_LACK_OF_ROOM]
+            refusals = [text for cause, text in self._store.refusals.texts().items() if cause not in _NO_LACK_OF_ROOM]
             member.set_room(not refusals)
             if not refusals or not member.is_leader:
                 continue

@@ -171,7 +171,7 @@ def count_puts(lab: Lab, into: list[int]) -> None:
     commit = lab.store.commit
 
     def counted() -> None:
-        into.append(len({id(entry.result) for entry in lab.store._committing.pending}))
+        into.append(len({id(entry.result) for entry in lab.store.committing.pending}))
         commit()
 
     lab.store.commit = counted  # type: ignore[method-assign]
@@ -248,9 +248,9 @@ async def test_a_store_that_refuses_puts_delivers_nothing(
         delivery = DelayedDelivery(
             lab.configuration, lab.store, lab.writer, offsets, lab.topics, lab.undeliverable, now_ms=lab.now_ms
         )
-        lab.store._refusals.set("role", "the store belongs to a slave")
+        lab.store.refusals.set("role", "the store belongs to a slave")
         assert not delivery.deliver(1)
         assert lab.bodies("T") == []
-        lab.store._refusals.set("role", None)
+        lab.store.refusals.set("role", None)
         assert delivery.deliver(1)
         assert lab.bodies("T") == [b"body"]

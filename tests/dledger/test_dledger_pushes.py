@@ -45,6 +45,18 @@ def proven(*terms: int, term: int = 1, **setup: object) -> Lab:
     return lab
 
 
+def leading(proposals: int = 0) -> Lab:
+    """Return a leader that has proposed entries from 0 on; n1 has compared the first."""
+    lab = Lab()
+    lab.lead()
+    for number in range(proposals):
+        lab.propose(number, body(number))
+        lab.turn()
+        if number == 0:
+            lab.align("n1")
+    return lab
+
+
 # The follower.
 
 
@@ -283,11 +295,7 @@ def test_office_is_taken_in_the_term_for_which_the_offsets_were_computed() -> No
 
 def test_the_appends_of_a_turn_are_one_push_to_each_follower() -> None:
     """D12."""
-    lab = Lab()
-    lab.lead()
-    lab.propose(0, body(0))
-    lab.turn()
-    lab.align("n1")
+    lab = leading(1)
     for at in range(1, 6):
         lab.propose(at, body(at))
     lab.turn()
@@ -297,8 +305,7 @@ def test_the_appends_of_a_turn_are_one_push_to_each_follower() -> None:
 
 
 def test_an_append_is_acknowledged_when_a_quorum_has_it() -> None:
-    lab = Lab()
-    lab.lead()
+    lab = leading()
     lab.propose("one", body(0))
     lab.turn()
     assert lab.settled == []
@@ -308,8 +315,7 @@ def test_an_append_is_acknowledged_when_a_quorum_has_it() -> None:
 
 
 def test_entries_that_are_written_together_are_acknowledged_together_when_a_quorum_has_the_last_one() -> None:
-    lab = Lab()
-    lab.lead()
+    lab = leading()
     lab.propose("three", body(0), body(1), body(2))
     lab.turn()
     lab.align("n1")
@@ -322,8 +328,7 @@ def test_entries_that_are_written_together_are_acknowledged_together_when_a_quor
 
 def test_a_follower_that_was_aligned_after_the_commit_hears_of_it() -> None:
     """It commits nothing by a COMPARE or TRUNCATE, although these name the committed index."""
-    lab = Lab()
-    lab.lead()
+    lab = leading()
     lab.propose("one", body(0))
     lab.turn()
     lab.align("n1")
@@ -376,8 +381,7 @@ def test_with_sync_flush_the_leaders_own_copy_counts_when_it_is_on_the_disk() ->
 
 
 def test_an_append_without_a_quorum_is_answered_after_its_time_and_stays() -> None:
-    lab = Lab()
-    lab.lead()
+    lab = leading()
     lab.propose("one", body(0))
     lab.turn()
     lab.beat()
@@ -398,8 +402,7 @@ def test_a_leader_that_is_deposed_answers_all_appends_at_once() -> None:
 
 def test_a_leader_whose_disk_refuses_takes_nothing_and_steps_down() -> None:
     """D14."""
-    lab = Lab()
-    lab.lead()
+    lab = leading()
     assert lab.propose("before", body(0)) == codes.SUCCESS
     lab.log.is_refusing = True
     assert lab.propose("one", body(1)) == codes.DISK_FULL
@@ -422,13 +425,7 @@ def test_appends_that_wait_have_a_bound() -> None:
 @pytest.mark.parametrize("code", [codes.REPEATED_PUSH, codes.INCONSISTENT_STATE, None])
 def test_a_push_that_did_not_succeed_makes_the_leader_compare(code: int | None) -> None:
     """D26, and D5 as the leader: repeating only that push leaves a follower behind that lacks another one."""
-    lab = Lab()
-    lab.lead()
-    lab.propose(0, body(0))
-    lab.turn()
-    lab.align("n1")
-    lab.propose(1, body(1))
-    lab.turn()
+    lab = leading(2)
     (push,) = lab.pushes(PUSH_APPEND)
     if code is None:
         lab.answer(push, None)
@@ -440,13 +437,7 @@ def test_a_push_that_did_not_succeed_makes_the_leader_compare(code: int | None) 
 
 def test_a_follower_that_agrees_and_refuses_an_entry_is_truncated_first() -> None:
     """A member of RocketMQ that was restarted may want its next entry in the next file, until it is cut."""
-    lab = Lab()
-    lab.lead()
-    lab.propose(0, body(0))
-    lab.turn()
-    lab.align("n1")
-    lab.propose(1, body(1))
-    lab.turn()
+    lab = leading(2)
     lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.INCONSISTENT_STATE)
     lab.turn(500)
     lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.INCONSISTENT_STATE, begin=0, end=0)
@@ -458,13 +449,7 @@ def test_a_follower_that_agrees_and_refuses_an_entry_is_truncated_first() -> Non
 
 
 def test_a_follower_that_was_truncated_is_not_truncated_at_the_next_trouble() -> None:
-    lab = Lab()
-    lab.lead()
-    lab.propose(0, body(0))
-    lab.turn()
-    lab.align("n1")
-    lab.propose(1, body(1))
-    lab.turn()
+    lab = leading(2)
     for code, cuts in ((codes.INCONSISTENT_STATE, 1), (None, 0)):
         (push,) = lab.pushes(PUSH_APPEND)
         if code is None:
@@ -482,13 +467,7 @@ def test_a_follower_that_was_truncated_is_not_truncated_at_the_next_trouble() ->
 
 
 def test_a_follower_that_makes_trouble_again_at_once_is_compared_after_a_pause() -> None:
-    lab = Lab()
-    lab.lead()
-    lab.propose(0, body(0))
-    lab.turn()
-    lab.align("n1")
-    lab.propose(1, body(1))
-    lab.turn()
+    lab = leading(2)
     lab.answer(lab.pushes(PUSH_APPEND)[0], None)
     (first,) = lab.pushes(PUSH_COMPARE)
     lab.turn(100)
@@ -500,11 +479,7 @@ def test_a_follower_that_makes_trouble_again_at_once_is_compared_after_a_pause()
 
 
 def test_the_answer_to_a_push_of_before_a_comparison_does_not_count() -> None:
-    lab = Lab()
-    lab.lead()
-    lab.propose(0, body(0))
-    lab.turn()
-    lab.align("n1")
+    lab = leading(1)
     for at in (1, 2):
         lab.propose(at, body(at))
         lab.turn()
@@ -653,11 +628,7 @@ def test_entries_for_which_a_quorum_waits_are_sent_at_once() -> None:
 
 
 def test_followers_hear_of_a_commit_without_another_append() -> None:
-    lab = Lab()
-    lab.lead()
-    lab.propose(0, body(0))
-    lab.turn()
-    lab.align("n1")
+    lab = leading(1)
     assert lab.member.committed == 0
     lab.turn(100)
     assert [one.request.commit_index for one in lab.pushes(PUSH_COMMIT)] == [0]
@@ -673,8 +644,7 @@ def test_get_returns_one_entry_of_the_leader() -> None:
 
 
 def test_an_append_over_the_wire_is_answered_when_it_is_committed() -> None:
-    lab = Lab()
-    lab.lead()
+    lab = leading()
     assert lab.ask(AppendRequest(body=body(0), group=GROUP, remote_id="n0")) is None
     lab.align("n1")
     assert AppendResponse(group=GROUP, index=0) in lab.replies

@@ -261,7 +261,7 @@ async def test_a_leader_whose_store_refuses_its_tables_tries_again(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     leader, _ = await open_two(tmp_path)
-    refusals = leader.member.store._refusals
+    refusals = leader.member.store.refusals
     refusals.set("log", "too many open files")
     async with trio.open_nursery() as nursery:
 
@@ -512,7 +512,7 @@ async def test_a_change_that_the_store_refuses_is_written_once_it_takes_somethin
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     leader, follower = await open_two(tmp_path)
-    refusals = leader.member.store._refusals
+    refusals = leader.member.store.refusals
     async with trio.open_nursery() as nursery:
         nursery.start_soon(leader.log.run_as_leader)
         refusals.set("log", "too many open files")

@@ -81,7 +81,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         timeout=400,
-        env={**os.environ, "DEBEMAIL": "packager@example.com"},
+        env={**os.environ, "DEBEMAIL": "packager@example.com", "DPKG_DEB_COMPRESSOR_LEVEL": "1"},
     )
     if done.returncode != 0 and "connection" in done.stderr.lower():
         pytest.skip("packages that the package contains cannot be downloaded")

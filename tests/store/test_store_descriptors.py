@@ -148,7 +148,7 @@ async def test_no_descriptor_for_a_queue_file_delays_its_entries(tmp_path: Path)
     result = put(store)
     assert result.is_ok and not store.is_broken and "consume queue" in (store.refusal or "")
     files.mend()
-    store._backlog._write_entries()
+    store.committing.write_backlog()
     assert (store.refusal, bodies(store)) == (None, [b"hello"])
     await store.close()
 
@@ -195,10 +195,10 @@ async def test_an_end_that_cannot_be_cleared_yet_is_cleared_later(tmp_path: Path
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert not store.is_broken and "cannot be cleared" in (store.refusal or "")
     assert put(store, b"refused, too").status is PutStatus.SERVICE_NOT_AVAILABLE
-    store._backlog._write_entries()
+    store.committing.write_backlog()
     assert store.refusal is not None
     files.mend()
-    store._backlog._write_entries()
+    store.committing.write_backlog()
     assert store.refusal is None
     assert put(store, b"after").physical_offset == refused.physical_offset
     assert bodies(store) == [b"before", b"after"]
@@ -239,7 +239,7 @@ async def test_an_end_that_the_disk_refuses_to_clear_breaks_the_store(tmp_path: 
     put(store, b"refused")
     files.mend()
     fail_at_the_end(files, BROKEN)
-    store._backlog._write_entries()
+    store.committing.write_backlog()
     assert store.is_broken
     await store.close()
 

@@ -196,7 +196,7 @@ async def test_a_callback_that_raises_in_a_commit_to_memory(tmp_path: Path, erro
     store = await open_store(tmp_path, **settings)
     for body in KEPT:
         put(store, body)
-    store._committing.commit()
+    store.committing.commit()
     result = put(store, b"doubtful")
     store.accepted.call_beyond(result.last_offset, Waits(error))
     commit_fails(store, error)

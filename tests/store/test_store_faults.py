@@ -174,7 +174,7 @@ async def test_a_full_disk_at_the_index(tmp_path: Path) -> None:
         store.commit()
     assert store.contents.index.stalled_at >= 0
     files.mend()
-    await store._backlog.catch_up_index()
+    await store.backlog.catch_up_index()
     store.append(message(uniq_key="u200"))
     store.commit()
     for number in range(201):
@@ -263,7 +263,7 @@ async def test_behind_a_write_buffer_a_failing_write_ends_the_waits_for_the_log(
     store.committed.call_beyond(result.last_offset, on_committed)
     store.flushed.call_beyond(result.last_offset, on_flushed)
     files.fail(BROKEN, *WRITES, where="commitlog")
-    store._committing.commit()
+    store.committing.commit()
     assert [type(error) for error in on_committed.errors + on_flushed.errors] == [StoreBroken] * 2
     assert store.is_broken
     await store.close()

@@ -85,7 +85,7 @@ async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(lab: Lab) 
     store = lab.store
     end, newest_ms, ends = (
         store.committed.value,
-        store._committing.last_store_timestamp,
+        store.committing.last_store_timestamp,
         store.reading.max_offset("T", 0),
     )
     lab.put_meanwhile()

@@ -254,14 +254,14 @@ async def test_keys_of_one_message_that_did_not_all_find_room_are_completed_late
     store.commit()
     assert (put.is_ok, index.stalled_at, len(index.files)) == (True, put.physical_offset, 1)
     with capture_logs() as lines:
-        await store._backlog.catch_up_index()
+        await store.backlog.catch_up_index()
         assert (index.stalled_at, len(index.files)) == (put.physical_offset, 1), "still full"
         full.after = 1
-        await store._backlog.catch_up_index()
+        await store.backlog.catch_up_index()
         assert (index.stalled_at, len(index.files)) == (put.physical_offset, 2), "full again"
     assert lines == [], "the first failure was logged, and the next line is due in a minute"
     files.mend()
-    await store._backlog.catch_up_index()
+    await store.backlog.catch_up_index()
     assert index.stalled_at == -1
     for number in range(130):
         found = store.reading.query_by_key("T", f"k{number}", 9, 0, 1 << 60)
@@ -287,7 +287,7 @@ async def test_keys_of_one_commit_that_cannot_be_written_are_written_later(
     assert all(put.is_ok for put in puts), "the log has them"
     assert puts[0].physical_offset <= index.stalled_at <= puts[-1].physical_offset
     files.mend()
-    await store._backlog.catch_up_index()
+    await store.backlog.catch_up_index()
     assert index.stalled_at == -1
     for number, put in enumerate(puts):
         for key_text in (f"u{number}", f"k{number}"):

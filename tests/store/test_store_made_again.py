@@ -227,14 +227,14 @@ async def test_a_deletion_that_is_not_in_the_log_has_not_begun(tmp_path: Path) -
     """Its record is written before anything is removed."""
     store = await open_store(tmp_path)
     wanted = fill(store, "first", 5)
-    store._refusals.set("log", "no room")
+    store.refusals.set("log", "no room")
     with pytest.raises(StoreFull, match="no room"):
         store.upkeep.delete_topic("T")
     with pytest.raises(StoreFull, match="no room"):
         store.upkeep.delete_unused_topics([])
     assert bodies(store) == wanted
-    store._refusals.set("log", None)
-    store._refusals.set("disk", "the disk is 95% full")
+    store.refusals.set("log", None)
+    store.refusals.set("disk", "the disk is 95% full")
     assert store.upkeep.delete_unused_topics(["Other"]) == 1, "a disk that is nearly full has room for this"
     assert bodies(store) == []
     abandon(store)

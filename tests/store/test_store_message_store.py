@@ -129,7 +129,7 @@ async def test_a_message_and_its_record_are_dispatched_alike(tmp_path: Path, has
     units = [BatchUnit(n, b"body" * n, b"KEYS\x01key%d\x02UNIQ_KEY\x01u%d\x02TAGS\x01B%d" % (n, n, n)) for n in (1, 2)]
     units.append(BatchUnit(3, b"", "KEYS\x01ключ\x02DELAY\x013\x02TAGS\x01C".encode()))
     store.append_batch(message(queue_id=3, properties=b"CLUSTER\x01C"), units)
-    appended = list(store._committing.pending)
+    appended = list(store.committing.pending)
     store.commit()
     scan = LogScan(store.contents.log, 0, check_crc=True)
     scanned = [store._dispatch.entry_of(fields) for fields in scan.records()]
@@ -308,12 +308,12 @@ async def test_a_message_that_cannot_be_encoded_leaves_at_most_a_blank_record(tm
     store = await open_store(tmp_path)
     assert store.append(message(body=bytes(2900))).is_ok
     store.commit()
-    assert not store._committing.has_pending
+    assert not store.committing.has_pending
     refused = store.append(message(body=bytes(2000), flag=1 << 40))
     assert (refused.status, "does not fit" in refused.reason) == (PutStatus.MESSAGE_ILLEGAL, True)
-    assert store._committing.has_pending, "a slave must not write behind it"
+    assert store.committing.has_pending, "a slave must not write behind it"
     store.commit()
-    assert not store._committing.has_pending
+    assert not store.committing.has_pending
     put = store.append(message(body=b"next"))
     store.commit()
     assert (put.physical_offset, put.queue_offset) == (4096, 1)

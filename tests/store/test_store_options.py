@@ -58,11 +58,11 @@ async def test_a_full_disk_behind_a_write_buffer(tmp_path: Path) -> None:
     first = store.append(message(body=b"accepted"))
     store.commit()
     assert store.accepted.value == first.end_offset
-    store._committing.commit()
+    store.committing.commit()
     assert first.is_ok and bodies(store) == []
     assert store.append(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     files.mend()
-    store._committing.commit()
+    store.committing.commit()
     assert bodies(store) == [b"accepted"] and store.refusal is None
     assert store.append(message(body=b"next")).queue_offset == 1
     await store.close()
