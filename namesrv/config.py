@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from triomq.daemon.configuration import ConfigurationLayers
-from triomq.protocol.settings import SettingsRecord, retired_setting, setting
+from triomq.protocol.settings import SettingsRecord, changeable_setting, retired_setting, setting
 from triomq.remoting.config import ServerSettings
 
 DEFAULT_PORT = 9876
@@ -25,45 +25,40 @@ class NamesrvSettings(SettingsRecord, frozen=True, kw_only=True):
     config_store_path: str = setting(
         "configStorePath", "", meaning="file that UPDATE_NAMESRV_CONFIG writes; the -c file when there is one"
     )
-    product_env_name: str = setting(
-        "productEnvName", "center", meaning="environment that clusterTest asks for routes", changeable=True
+    product_env_name: str = changeable_setting(
+        "productEnvName", "center", meaning="environment that clusterTest asks for routes"
     )
-    cluster_test: bool = setting(
-        "clusterTest", False, meaning="ask the product environment for the routes of unknown topics", changeable=True
+    cluster_test: bool = changeable_setting(
+        "clusterTest", False, meaning="ask the product environment for the routes of unknown topics"
     )
-    order_message_enable: bool = setting(
-        "orderMessageEnable", False, meaning="add orderTopicConf to routes", changeable=True
-    )
+    order_message_enable: bool = changeable_setting("orderMessageEnable", False, meaning="add orderTopicConf to routes")
     namesrv_addr: str | None = setting("namesrvAddr", None, meaning="NameServers that clusterTest asks")
-    max_topics: int = setting(
+    max_topics: int = changeable_setting(
         "maxTopics",
         500_000,
         meaning="topics above this are refused, because the list of all of them is made at once and sent whole",
         minimum=1,
-        changeable=True,
         own=True,
     )
     max_routes: str = retired_setting(
         "maxRoutes", instead="pairs of a topic and a broker name are bounded by half of maxRequestBytes"
     )
-    max_broker_addresses: int = setting(
+    max_broker_addresses: int = changeable_setting(
         "maxBrokerAddresses",
         20_000,
         meaning="brokers above this are refused, because the list of all of them is made at once and sent whole",
         minimum=1,
-        changeable=True,
         own=True,
     )
     max_kv_entries: str = retired_setting(
         "maxKvEntries", instead="key-value entries are bounded by maxKvBytes and half of maxRequestBytes"
     )
-    max_kv_bytes: int = setting(
+    max_kv_bytes: int = changeable_setting(
         "maxKvBytes",
         8 * 1024**2,
         meaning="bytes of all key-value entries as JSON; more are refused, because registrations receive a namespace "
         "whole and the file is written whole",
         minimum=1,
-        changeable=True,
         own=True,
     )
     protect_routes: bool = setting(

@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -120,6 +120,13 @@ def setting(
     }
     is_computed = callable(default) and not isinstance(default, Enum)
     return msgspec.field(default_factory=_Default(default, is_computed, facts))
+
+
+changeable_setting = partial(setting, changeable=True)
+"""A setting that an update request may change while the daemon runs."""
+
+ignored_setting = partial(changeable_setting, meaning="no effect", ignored=True)
+"""A key of RocketMQ that is accepted, listed and updated without effect."""
 
 
 def retired_setting(key: str, *, instead: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from triomq.protocol.settings import SettingsRecord, setting
+from triomq.protocol.settings import SettingsRecord, changeable_setting, ignored_setting, setting
 
 
 def _cpus() -> int:
@@ -21,60 +21,38 @@ class ServerSettings(SettingsRecord, frozen=True, kw_only=True):
         "listenPort", 8888, meaning="TCP port; 0 takes any free one", minimum=0, maximum=65535, important=True
     )
     bind_address: str = setting("bindAddress", "", meaning="address to listen on; empty = all", own=True)
-    server_worker_threads: int = setting(
-        "serverWorkerThreads", 8, meaning="no effect: one task serves all sockets", changeable=True, ignored=True
+    server_worker_threads: int = ignored_setting(
+        "serverWorkerThreads", 8, meaning="no effect: one task serves all sockets"
     )
-    server_callback_executor_threads: int = setting(
-        "serverCallbackExecutorThreads", 0, meaning="no effect", changeable=True, ignored=True
+    server_callback_executor_threads: int = ignored_setting("serverCallbackExecutorThreads", 0)
+    server_selector_threads: int = ignored_setting("serverSelectorThreads", 3)
+    oneway_limit: int = changeable_setting(
+        "serverOnewaySemaphoreValue", 256, meaning="one-way requests in flight to peers"
     )
-    server_selector_threads: int = setting(
-        "serverSelectorThreads", 3, meaning="no effect", changeable=True, ignored=True
+    async_limit: int = changeable_setting(
+        "serverAsyncSemaphoreValue", 64, meaning="requests in flight to peers", minimum=1
     )
-    oneway_limit: int = setting(
-        "serverOnewaySemaphoreValue", 256, meaning="one-way requests in flight to peers", changeable=True
+    idle_seconds: int = changeable_setting(
+        "serverChannelMaxIdleTimeSeconds", 120, meaning="a connection idle for this long is closed", minimum=1
     )
-    async_limit: int = setting(
-        "serverAsyncSemaphoreValue", 64, meaning="requests in flight to peers", minimum=1, changeable=True
+    send_buffer_bytes: int = changeable_setting(
+        "serverSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0
     )
-    idle_seconds: int = setting(
-        "serverChannelMaxIdleTimeSeconds",
-        120,
-        meaning="a connection idle for this long is closed",
-        minimum=1,
-        changeable=True,
+    receive_buffer_bytes: int = changeable_setting(
+        "serverSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0
     )
-    send_buffer_bytes: int = setting(
-        "serverSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
+    write_high_water_bytes: int = changeable_setting(
+        "writeBufferHighWaterMark", 0, meaning="bytes not yet sent at which reading stops; 0 = 4 MiB", minimum=0
     )
-    receive_buffer_bytes: int = setting(
-        "serverSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
+    write_low_water_bytes: int = changeable_setting(
+        "writeBufferLowWaterMark", 0, meaning="bytes not yet sent at which reading resumes; 0 = a quarter", minimum=0
     )
-    write_high_water_bytes: int = setting(
-        "writeBufferHighWaterMark",
-        0,
-        meaning="bytes not yet sent at which reading stops; 0 = 4 MiB",
-        minimum=0,
-        changeable=True,
+    backlog: int = changeable_setting(
+        "serverSocketBacklog", 1024, meaning="connections the system may hold unaccepted", minimum=1
     )
-    write_low_water_bytes: int = setting(
-        "writeBufferLowWaterMark",
-        0,
-        meaning="bytes not yet sent at which reading resumes; 0 = a quarter",
-        minimum=0,
-        changeable=True,
-    )
-    backlog: int = setting(
-        "serverSocketBacklog", 1024, meaning="connections the system may hold unaccepted", minimum=1, changeable=True
-    )
-    pooled_allocator: bool = setting(
-        "serverPooledByteBufAllocatorEnable", True, meaning="no effect", changeable=True, ignored=True
-    )
-    use_epoll_native_selector: bool = setting(
-        "useEpollNativeSelector",
-        False,
-        meaning="no effect: epoll is used where there is one",
-        changeable=True,
-        ignored=True,
+    pooled_allocator: bool = ignored_setting("serverPooledByteBufAllocatorEnable", True)
+    use_epoll_native_selector: bool = ignored_setting(
+        "useEpollNativeSelector", False, meaning="no effect: epoll is used where there is one"
     )
     max_connections: int = setting(
         "serverMaxConnections",
@@ -174,49 +152,33 @@ class ServerSettings(SettingsRecord, frozen=True, kw_only=True):
 class ClientSettings(SettingsRecord, frozen=True, kw_only=True):
     """Settings of a client (RocketMQ: NettyClientConfig)."""
 
-    client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect", changeable=True, ignored=True)
-    client_callback_executor_threads: int = setting(
-        "clientCallbackExecutorThreads", _cpus, meaning="no effect", changeable=True, ignored=True
+    client_worker_threads: int = ignored_setting("clientWorkerThreads", 4)
+    client_callback_executor_threads: int = ignored_setting("clientCallbackExecutorThreads", _cpus)
+    oneway_limit: int = changeable_setting(
+        "clientOnewaySemaphoreValue", 65535, meaning="one-way requests in flight", minimum=1
     )
-    oneway_limit: int = setting(
-        "clientOnewaySemaphoreValue", 65535, meaning="one-way requests in flight", minimum=1, changeable=True
+    async_limit: int = changeable_setting(
+        "clientAsyncSemaphoreValue", 65535, meaning="unanswered requests per connection", minimum=1
     )
-    async_limit: int = setting(
-        "clientAsyncSemaphoreValue", 65535, meaning="unanswered requests per connection", minimum=1, changeable=True
+    connect_timeout_ms: int = changeable_setting(
+        "connectTimeoutMillis", 3000, meaning="time limit of a connect", minimum=1
     )
-    connect_timeout_ms: int = setting(
-        "connectTimeoutMillis", 3000, meaning="time limit of a connect", minimum=1, changeable=True
+    channel_not_active_interval_ms: int = ignored_setting("channelNotActiveInterval", 60_000)
+    idle_seconds: int = changeable_setting(
+        "clientChannelMaxIdleTimeSeconds", 120, meaning="a connection idle for this long is closed", minimum=1
     )
-    channel_not_active_interval_ms: int = setting(
-        "channelNotActiveInterval", 60_000, meaning="no effect", changeable=True, ignored=True
+    send_buffer_bytes: int = changeable_setting(
+        "clientSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0
     )
-    idle_seconds: int = setting(
-        "clientChannelMaxIdleTimeSeconds",
-        120,
-        meaning="a connection idle for this long is closed",
-        minimum=1,
-        changeable=True,
+    receive_buffer_bytes: int = changeable_setting(
+        "clientSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0
     )
-    send_buffer_bytes: int = setting(
-        "clientSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
-    )
-    receive_buffer_bytes: int = setting(
-        "clientSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
-    )
-    pooled_allocator: bool = setting(
-        "clientPooledByteBufAllocatorEnable", False, meaning="no effect", changeable=True, ignored=True
-    )
-    close_on_timeout: bool = setting(
-        "clientCloseSocketIfTimeout", True, meaning="close the connection when a call on it times out", changeable=True
+    pooled_allocator: bool = ignored_setting("clientPooledByteBufAllocatorEnable", False)
+    close_on_timeout: bool = changeable_setting(
+        "clientCloseSocketIfTimeout", True, meaning="close the connection when a call on it times out"
     )
     use_tls: bool | None = setting("useTLS", None, meaning="outgoing connections use TLS")
-    write_high_water_bytes: int = setting(
-        "writeBufferHighWaterMark",
-        0,
-        meaning="bytes not yet sent at which calls wait; 0 = 4 MiB",
-        minimum=0,
-        changeable=True,
+    write_high_water_bytes: int = changeable_setting(
+        "writeBufferHighWaterMark", 0, meaning="bytes not yet sent at which calls wait; 0 = 4 MiB", minimum=0
     )
-    write_low_water_bytes: int = setting(
-        "writeBufferLowWaterMark", 0, meaning="0 = a quarter", minimum=0, changeable=True
-    )
+    write_low_water_bytes: int = changeable_setting("writeBufferLowWaterMark", 0, meaning="0 = a quarter", minimum=0)

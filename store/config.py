@@ -5,7 +5,7 @@ In RocketMQ, the first two of the latter are system properties.
 
 from __future__ import annotations
 
-from triomq.protocol.settings import setting
+from triomq.protocol.settings import changeable_setting, setting
 from triomq.store.rocketmq_config import BrokerRole as BrokerRole
 from triomq.store.rocketmq_config import FlushDiskType as FlushDiskType
 from triomq.store.rocketmq_config import RocketMQStoreSettings
@@ -14,44 +14,39 @@ from triomq.store.rocketmq_config import RocketMQStoreSettings
 class StoreSettings(RocketMQStoreSettings, frozen=True, kw_only=True):
     """Every setting of a store."""
 
-    disk_space_warning_level_ratio: float = setting(
+    disk_space_warning_level_ratio: float = changeable_setting(
         "diskSpaceWarningLevelRatio",
         0.90,
         meaning="disk usage at which writes are refused (RocketMQ: a system property)",
         minimum=0.01,
         maximum=1,
-        changeable=True,
     )
-    disk_space_clean_forcibly_ratio: float = setting(
+    disk_space_clean_forcibly_ratio: float = changeable_setting(
         "diskSpaceCleanForciblyRatio",
         0.85,
         meaning="disk usage at which unexpired files go too (RocketMQ: a system property)",
         minimum=0.01,
         maximum=1,
-        changeable=True,
     )
-    max_store_bytes: int = setting(
+    max_store_bytes: int = changeable_setting(
         "maxStoreBytes",
         0,
         meaning="oldest CommitLog files are deleted while the log is larger than this; 0 = no limit",
         minimum=0,
-        changeable=True,
         own=True,
     )
-    archive_before_delete: bool = setting(
+    archive_before_delete: bool = changeable_setting(
         "archiveBeforeDelete",
         False,
         meaning="retention keeps CommitLog files that are not archived yet, whatever their age, maxStoreBytes or the "
         "disk say; config/archived.json, which `mqpipeline archive --store` writes, tells how far the archive is",
-        changeable=True,
         own=True,
     )
-    ha_cut_copied: bool = setting(
+    ha_cut_copied: bool = changeable_setting(
         "haCutCopied",
         False,
         meaning="a slave whose master lacks messages that came from a master cuts them, after saving them under "
         "salvage/; otherwise it stops following until this is set or the master has them again",
-        changeable=True,
         own=True,
     )
     max_open_files: int = setting(
@@ -82,21 +77,19 @@ class StoreSettings(RocketMQStoreSettings, frozen=True, kw_only=True):
         "aclEnable=true",
         own=True,
     )
-    ha_max_connections: int = setting(
+    ha_max_connections: int = changeable_setting(
         "haMaxConnections",
         64,
         meaning="most connections to the HA port; a peer that counts takes the place of one that does not",
         minimum=1,
         maximum=1024,
-        changeable=True,
         own=True,
     )
-    ha_max_connections_per_address: int = setting(
+    ha_max_connections_per_address: int = changeable_setting(
         "haMaxConnectionsPerAddress",
         16,
         meaning="most connections to the HA port from one address",
         minimum=1,
-        changeable=True,
         own=True,
     )
     dleger_peer_addresses: str = setting(

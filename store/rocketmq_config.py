@@ -9,9 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from pathlib import Path
 
-from triomq.protocol.settings import SettingsRecord, setting
-
-_NO_EFFECT = "accepted for compatibility, has no effect"
+from triomq.protocol.settings import SettingsRecord, changeable_setting, ignored_setting, setting
 
 
 class BrokerRole(Enum):
@@ -64,204 +62,130 @@ class RocketMQStoreSettings(SettingsRecord, frozen=True, kw_only=True):
     mapped_file_size_consume_queue_ext_bytes: int = setting(
         "mappedFileSizeConsumeQueueExt", 50_331_648, meaning="ext file size", minimum=64
     )
-    bit_map_length_consume_queue_ext: int = setting("bitMapLengthConsumeQueueExt", 64, meaning=_NO_EFFECT, ignored=True)
-    flush_interval_commit_log_ms: int = setting(
-        "flushIntervalCommitLog",
-        500,
-        meaning="ms between asynchronous flushes",
-        important=True,
-        minimum=1,
-        changeable=True,
+    bit_map_length_consume_queue_ext: int = setting(
+        "bitMapLengthConsumeQueueExt", 64, meaning="no effect", ignored=True
     )
-    commit_interval_commit_log_ms: int = setting(
-        "commitIntervalCommitLog",
-        200,
-        meaning="ms between commits of the transient pool",
-        important=True,
-        minimum=1,
-        changeable=True,
+    flush_interval_commit_log_ms: int = changeable_setting(
+        "flushIntervalCommitLog", 500, meaning="ms between asynchronous flushes", important=True, minimum=1
     )
-    use_reentrant_lock_when_put_message: bool = setting(
-        "useReentrantLockWhenPutMessage", True, meaning=_NO_EFFECT, changeable=True, ignored=True
+    commit_interval_commit_log_ms: int = changeable_setting(
+        "commitIntervalCommitLog", 200, meaning="ms between commits of the transient pool", important=True, minimum=1
     )
-    flush_commit_log_timed: bool = setting(
-        "flushCommitLogTimed",
-        True,
-        meaning=_NO_EFFECT,
-        important=True,
-        changeable=True,
-        ignored=True,
+    use_reentrant_lock_when_put_message: bool = ignored_setting("useReentrantLockWhenPutMessage", True)
+    flush_commit_log_timed: bool = ignored_setting("flushCommitLogTimed", True, important=True)
+    flush_interval_consume_queue_ms: int = changeable_setting(
+        "flushIntervalConsumeQueue", 1000, meaning="ms between consume queue flushes", minimum=1
     )
-    flush_interval_consume_queue_ms: int = setting(
-        "flushIntervalConsumeQueue", 1000, meaning="ms between consume queue flushes", minimum=1, changeable=True
+    clean_resource_interval_ms: int = changeable_setting(
+        "cleanResourceInterval", 10_000, meaning="ms between runs of the file cleaner", minimum=1
     )
-    clean_resource_interval_ms: int = setting(
-        "cleanResourceInterval", 10_000, meaning="ms between runs of the file cleaner", minimum=1, changeable=True
+    delete_commit_log_files_interval_ms: int = changeable_setting(
+        "deleteCommitLogFilesInterval", 100, meaning="ms pause between deleting two CommitLog files", minimum=0
     )
-    delete_commit_log_files_interval_ms: int = setting(
-        "deleteCommitLogFilesInterval",
-        100,
-        meaning="ms pause between deleting two CommitLog files",
-        minimum=0,
-        changeable=True,
-    )
-    delete_consume_queue_files_interval_ms: int = setting(
+    delete_consume_queue_files_interval_ms: int = changeable_setting(
         "deleteConsumeQueueFilesInterval",
         100,
         meaning="ms pause between deleting two consume queue or index files",
         minimum=0,
-        changeable=True,
     )
-    destroy_mapped_file_interval_forcibly_ms: int = setting(
-        "destroyMapedFileIntervalForcibly",
-        120_000,
-        meaning=_NO_EFFECT,
-        changeable=True,
-        ignored=True,
-    )
-    redelete_hung_file_interval_ms: int = setting(
+    destroy_mapped_file_interval_forcibly_ms: int = ignored_setting("destroyMapedFileIntervalForcibly", 120_000)
+    redelete_hung_file_interval_ms: int = changeable_setting(
         "redeleteHangedFileInterval",
         120_000,
         meaning="ms after which a file that could not be deleted is tried again",
         minimum=1,
-        changeable=True,
     )
-    delete_when: str = setting(
-        "deleteWhen",
-        "04",
-        meaning="hours of the day at which expired files go, '04' or '04;16'",
-        important=True,
-        changeable=True,
+    delete_when: str = changeable_setting(
+        "deleteWhen", "04", meaning="hours of the day at which expired files go, '04' or '04;16'", important=True
     )
-    disk_max_used_space_ratio_percent: int = setting(
-        "diskMaxUsedSpaceRatio",
-        75,
-        meaning="percent used at which cleaning starts at any time; limited to 10..95",
-        changeable=True,
+    disk_max_used_space_ratio_percent: int = changeable_setting(
+        "diskMaxUsedSpaceRatio", 75, meaning="percent used at which cleaning starts at any time; limited to 10..95"
     )
-    file_reserved_time_hours: int = setting(
-        "fileReservedTime",
-        72,
-        meaning="hours a file is kept after its last modification",
-        important=True,
-        minimum=0,
-        changeable=True,
+    file_reserved_time_hours: int = changeable_setting(
+        "fileReservedTime", 72, meaning="hours a file is kept after its last modification", important=True, minimum=0
     )
-    put_msg_index_high_water: int = setting(
-        "putMsgIndexHightWater", 600_000, meaning=_NO_EFFECT, changeable=True, ignored=True
+    put_msg_index_high_water: int = ignored_setting("putMsgIndexHightWater", 600_000)
+    max_message_size_bytes: int = changeable_setting(
+        "maxMessageSize", 4_194_304, meaning="largest message body in bytes", minimum=1
     )
-    max_message_size_bytes: int = setting(
-        "maxMessageSize", 4_194_304, meaning="largest message body in bytes", minimum=1, changeable=True
+    check_crc_on_recover: bool = changeable_setting("checkCRCOnRecover", True, meaning="check body CRC in recovery")
+    flush_commit_log_least_pages: int = changeable_setting(
+        "flushCommitLogLeastPages", 4, meaning="pages (4 KiB) that must be dirty for a flush", minimum=0
     )
-    check_crc_on_recover: bool = setting(
-        "checkCRCOnRecover", True, meaning="check body CRC in recovery", changeable=True
+    commit_commit_log_least_pages: int = changeable_setting(
+        "commitCommitLogLeastPages", 4, meaning="pages needed for a commit of the transient pool"
     )
-    flush_commit_log_least_pages: int = setting(
-        "flushCommitLogLeastPages",
-        4,
-        meaning="pages (4 KiB) that must be dirty for a flush",
-        minimum=0,
-        changeable=True,
+    flush_least_pages_when_warm_mapped_file: int = ignored_setting("flushLeastPagesWhenWarmMapedFile", 4096)
+    flush_consume_queue_least_pages: int = changeable_setting(
+        "flushConsumeQueueLeastPages", 2, meaning="pages needed for a consume queue flush", minimum=0
     )
-    commit_commit_log_least_pages: int = setting(
-        "commitCommitLogLeastPages", 4, meaning="pages needed for a commit of the transient pool", changeable=True
+    flush_commit_log_thorough_interval_ms: int = changeable_setting(
+        "flushCommitLogThoroughInterval", 10_000, meaning="ms after which a flush ignores the page minimum"
     )
-    flush_least_pages_when_warm_mapped_file: int = setting(
-        "flushLeastPagesWhenWarmMapedFile", 4096, meaning=_NO_EFFECT, changeable=True, ignored=True
-    )
-    flush_consume_queue_least_pages: int = setting(
-        "flushConsumeQueueLeastPages", 2, meaning="pages needed for a consume queue flush", minimum=0, changeable=True
-    )
-    flush_commit_log_thorough_interval_ms: int = setting(
-        "flushCommitLogThoroughInterval",
-        10_000,
-        meaning="ms after which a flush ignores the page minimum",
-        changeable=True,
-    )
-    commit_commit_log_thorough_interval_ms: int = setting(
-        "commitCommitLogThoroughInterval",
-        200,
-        meaning=_NO_EFFECT,
-        changeable=True,
-        ignored=True,
-    )
-    flush_consume_queue_thorough_interval_ms: int = setting(
+    commit_commit_log_thorough_interval_ms: int = ignored_setting("commitCommitLogThoroughInterval", 200)
+    flush_consume_queue_thorough_interval_ms: int = changeable_setting(
         "flushConsumeQueueThoroughInterval",
         60_000,
         meaning="ms after which a consume queue flush ignores the page minimum and the checkpoint is written",
-        changeable=True,
     )
-    max_transfer_bytes_on_message_in_memory: int = setting(
+    max_transfer_bytes_on_message_in_memory: int = changeable_setting(
         "maxTransferBytesOnMessageInMemory",
         262_144,
         meaning="bytes for one pull of recent messages",
         important=True,
         minimum=1,
-        changeable=True,
     )
-    max_transfer_count_on_message_in_memory: int = setting(
+    max_transfer_count_on_message_in_memory: int = changeable_setting(
         "maxTransferCountOnMessageInMemory",
         32,
         meaning="messages for one pull of recent messages",
         important=True,
         minimum=1,
-        changeable=True,
     )
-    max_transfer_bytes_on_message_in_disk: int = setting(
+    max_transfer_bytes_on_message_in_disk: int = changeable_setting(
         "maxTransferBytesOnMessageInDisk",
         65_536,
         meaning="bytes for one pull of old messages",
         important=True,
         minimum=1,
-        changeable=True,
     )
-    max_transfer_count_on_message_in_disk: int = setting(
-        "maxTransferCountOnMessageInDisk",
-        8,
-        meaning="messages for one pull of old messages",
-        important=True,
-        minimum=1,
-        changeable=True,
+    max_transfer_count_on_message_in_disk: int = changeable_setting(
+        "maxTransferCountOnMessageInDisk", 8, meaning="messages for one pull of old messages", important=True, minimum=1
     )
-    access_message_in_memory_max_ratio_percent: int = setting(
+    access_message_in_memory_max_ratio_percent: int = changeable_setting(
         "accessMessageInMemoryMaxRatio",
         40,
         meaning="percent of physical memory that counts as 'recent' CommitLog data",
         important=True,
         minimum=0,
-        changeable=True,
     )
     message_index_enable: bool = setting("messageIndexEnable", True, meaning="build index files", important=True)
     max_hash_slot_num: int = setting("maxHashSlotNum", 5_000_000, meaning="hash slots per index file", minimum=1)
     max_index_num: int = setting("maxIndexNum", 20_000_000, meaning="entries per index file", minimum=3)
-    max_msgs_num_batch: int = setting(
-        "maxMsgsNumBatch", 64, meaning="most messages returned for one key query", minimum=1, changeable=True
+    max_msgs_num_batch: int = changeable_setting(
+        "maxMsgsNumBatch", 64, meaning="most messages returned for one key query", minimum=1
     )
-    message_index_safe: bool = setting(
-        "messageIndexSafe", False, meaning="recovery also respects indexMsgTimestamp", important=True, changeable=True
+    message_index_safe: bool = changeable_setting(
+        "messageIndexSafe", False, meaning="recovery also respects indexMsgTimestamp", important=True
     )
     ha_listen_port: int = setting("haListenPort", 10_912, meaning="no effect: always listenPort + 1", ignored=True)
-    ha_send_heartbeat_interval_ms: int = setting(
-        "haSendHeartbeatInterval", 5000, meaning="ms of silence after which HA sides send a heartbeat", changeable=True
+    ha_send_heartbeat_interval_ms: int = changeable_setting(
+        "haSendHeartbeatInterval", 5000, meaning="ms of silence after which HA sides send a heartbeat"
     )
-    ha_housekeeping_interval_ms: int = setting(
-        "haHousekeepingInterval",
-        20_000,
-        meaning="ms of silence after which an HA connection is closed",
-        changeable=True,
+    ha_housekeeping_interval_ms: int = changeable_setting(
+        "haHousekeepingInterval", 20_000, meaning="ms of silence after which an HA connection is closed"
     )
-    ha_transfer_batch_size_bytes: int = setting(
-        "haTransferBatchSize", 32_768, meaning="bytes per HA frame", minimum=1, changeable=True
+    ha_transfer_batch_size_bytes: int = changeable_setting(
+        "haTransferBatchSize", 32_768, meaning="bytes per HA frame", minimum=1
     )
-    ha_master_address: str | None = setting(
+    ha_master_address: str | None = changeable_setting(
         "haMasterAddress",
         None,
         meaning="fixed HA address of the master 'ip:port'; null = learnt at registration",
         important=True,
-        changeable=True,
     )
-    ha_slave_fallbehind_max_bytes: int = setting(
-        "haSlaveFallbehindMax", 268_435_456, meaning="bytes a slave may lag to count as usable", changeable=True
+    ha_slave_fallbehind_max_bytes: int = changeable_setting(
+        "haSlaveFallbehindMax", 268_435_456, meaning="bytes a slave may lag to count as usable"
     )
     broker_role: BrokerRole = setting(
         "brokerRole", BrokerRole.ASYNC_MASTER, meaning="ASYNC_MASTER, SYNC_MASTER or SLAVE", important=True
@@ -269,69 +193,48 @@ class RocketMQStoreSettings(SettingsRecord, frozen=True, kw_only=True):
     flush_disk_type: FlushDiskType = setting(
         "flushDiskType", FlushDiskType.ASYNC_FLUSH, meaning="ASYNC_FLUSH or SYNC_FLUSH", important=True
     )
-    sync_flush_timeout_ms: int = setting(
-        "syncFlushTimeout", 5000, meaning="ms limit for a sync flush", minimum=1, changeable=True
+    sync_flush_timeout_ms: int = changeable_setting(
+        "syncFlushTimeout", 5000, meaning="ms limit for a sync flush", minimum=1
     )
-    slave_timeout_ms: int = setting(
-        "slaveTimeout", 3000, meaning="ms limit for the slave confirmation", minimum=1, changeable=True
+    slave_timeout_ms: int = changeable_setting(
+        "slaveTimeout", 3000, meaning="ms limit for the slave confirmation", minimum=1
     )
-    message_delay_level: str = setting(
+    message_delay_level: str = changeable_setting(
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         meaning="delay table, units s m h d",
-        changeable=True,
     )
-    flush_delay_offset_interval_ms: int = setting(
-        "flushDelayOffsetInterval", 10_000, meaning="ms between writes of delayOffset.json", changeable=True
+    flush_delay_offset_interval_ms: int = changeable_setting(
+        "flushDelayOffsetInterval", 10_000, meaning="ms between writes of delayOffset.json"
     )
-    clean_file_forcibly_enable: bool = setting(
-        "cleanFileForciblyEnable",
-        True,
-        meaning="above the forcible ratio delete although unexpired",
-        important=True,
-        changeable=True,
+    clean_file_forcibly_enable: bool = changeable_setting(
+        "cleanFileForciblyEnable", True, meaning="above the forcible ratio delete although unexpired", important=True
     )
-    warm_mapped_file_enable: bool = setting(
-        "warmMapedFileEnable", False, meaning="touch and lock the pages of new CommitLog files", changeable=True
+    warm_mapped_file_enable: bool = changeable_setting(
+        "warmMapedFileEnable", False, meaning="touch and lock the pages of new CommitLog files"
     )
-    offset_check_in_slave: bool = setting(
-        "offsetCheckInSlave", False, meaning="a slave corrects pull offsets itself", changeable=True
+    offset_check_in_slave: bool = changeable_setting(
+        "offsetCheckInSlave", False, meaning="a slave corrects pull offsets itself"
     )
-    debug_lock_enable: bool = setting("debugLockEnable", False, meaning=_NO_EFFECT, changeable=True, ignored=True)
+    debug_lock_enable: bool = ignored_setting("debugLockEnable", False)
     duplication_enable: bool = setting(
         "duplicationEnable",
         False,
         meaning="only messages below the confirm offset reach consumers; true is refused, as a plug-in has to set it",
     )
-    disk_fall_recorded: bool = setting(
-        "diskFallRecorded", True, meaning="record how far reads are behind", changeable=True
+    disk_fall_recorded: bool = changeable_setting("diskFallRecorded", True, meaning="record how far reads are behind")
+    os_page_cache_busy_time_out_ms: int = changeable_setting(
+        "osPageCacheBusyTimeOutMills", 1000, meaning="ms the put lock may be held before the page cache counts as busy"
     )
-    os_page_cache_busy_time_out_ms: int = setting(
-        "osPageCacheBusyTimeOutMills",
-        1000,
-        meaning="ms the put lock may be held before the page cache counts as busy",
-        changeable=True,
-    )
-    default_query_max_num: int = setting(
-        "defaultQueryMaxNum", 32, meaning="maxNum for unique key queries", changeable=True
-    )
+    default_query_max_num: int = changeable_setting("defaultQueryMaxNum", 32, meaning="maxNum for unique key queries")
     transient_store_pool_enable: bool = setting(
         "transientStorePoolEnable",
         False,
         meaning="off-heap write buffers; used only with ASYNC_FLUSH and role not SLAVE",
         important=True,
     )
-    transient_store_pool_size: int = setting(
-        "transientStorePoolSize",
-        5,
-        meaning=_NO_EFFECT,
-        minimum=1,
-        changeable=True,
-        ignored=True,
-    )
-    fast_fail_if_no_buffer_in_store_pool: bool = setting(
-        "fastFailIfNoBufferInStorePool", False, meaning=_NO_EFFECT, changeable=True, ignored=True
-    )
+    transient_store_pool_size: int = ignored_setting("transientStorePoolSize", 5, minimum=1)
+    fast_fail_if_no_buffer_in_store_pool: bool = ignored_setting("fastFailIfNoBufferInStorePool", False)
     enable_dleger_commit_log: bool = setting(
         "enableDLegerCommitLog", False, meaning="be a member of a DLedger group, which elects its master"
     )
@@ -342,36 +245,25 @@ class RocketMQStoreSettings(SettingsRecord, frozen=True, kw_only=True):
     dleger_self_id: str | None = setting(
         "dLegerSelfId", None, meaning="which member of the group this broker is; as a slave its id is that number + 1"
     )
-    preferred_leader_id: str | None = setting(
-        "preferredLeaderId",
-        None,
-        meaning="members that should lead the group if they can, separated by ';'",
-        changeable=True,
+    preferred_leader_id: str | None = changeable_setting(
+        "preferredLeaderId", None, meaning="members that should lead the group if they can, separated by ';'"
     )
-    enable_batch_push: bool = setting(
+    enable_batch_push: bool = ignored_setting(
         "enableBatchPush",
         False,
         meaning="members of TrioMQ push batches in any case; has no effect",
-        changeable=True,
         shown_as="isEnableBatchPush",
-        ignored=True,
     )
-    enable_schedule_message_stats: bool = setting(
-        "enableScheduleMessageStats", True, meaning="count delivered delay messages in the statistics", changeable=True
+    enable_schedule_message_stats: bool = changeable_setting(
+        "enableScheduleMessageStats", True, meaning="count delivered delay messages in the statistics"
     )
     enable_lmq: bool = setting("enableLmq", False, meaning="light message queues: separate offsets, %LMQ% handling")
     enable_multi_dispatch: bool = setting(
         "enableMultiDispatch", False, meaning="dispatch one message to several %LMQ% queues"
     )
-    max_lmq_consume_queue_num: int = setting(
-        "maxLmqConsumeQueueNum", 20_000, meaning=_NO_EFFECT, changeable=True, ignored=True
+    max_lmq_consume_queue_num: int = ignored_setting("maxLmqConsumeQueueNum", 20_000)
+    enable_schedule_async_deliver: bool = changeable_setting(
+        "enableScheduleAsyncDeliver", False, meaning="asynchronous delivery of delay messages"
     )
-    enable_schedule_async_deliver: bool = setting(
-        "enableScheduleAsyncDeliver", False, meaning="asynchronous delivery of delay messages", changeable=True
-    )
-    schedule_async_deliver_max_pending_limit: int = setting(
-        "scheduleAsyncDeliverMaxPendingLimit", 2000, meaning=_NO_EFFECT, changeable=True, ignored=True
-    )
-    schedule_async_deliver_max_resend_num_to_block: int = setting(
-        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, meaning=_NO_EFFECT, changeable=True, ignored=True
-    )
+    schedule_async_deliver_max_pending_limit: int = ignored_setting("scheduleAsyncDeliverMaxPendingLimit", 2000)
+    schedule_async_deliver_max_resend_num_to_block: int = ignored_setting("scheduleAsyncDeliverMaxResendNum2Blocked", 3)

@@ -11,8 +11,6 @@ topics.py, groups.py and messages.py; those for brokers and name servers themsel
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Self, Unpack
 
 import trio
@@ -22,7 +20,6 @@ from triomq.client.core.config import ClientOptions
 from triomq.client.core.errors import ClientClosed
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
-from triomq.client.instance.own_client import client_of
 from triomq.protocol import java_properties
 from triomq.protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
 from triomq.protocol.bodies.broker_stats import BrokerStatsData
@@ -53,26 +50,16 @@ class Admin(MessageAdmin):
     def __init__(
         self, *, client: Client | None = None, timeout_seconds: float = 5.0, **options: Unpack[ClientOptions]
     ) -> None:
-        super().__init__(client_of(self, client, options), timeout_seconds)
-        self._owns_client = client is None
-        self._stack = AsyncExitStack()
+        super().__init__(client, options)
+        self._timeout_seconds = timeout_seconds
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
         if self._is_open:
             raise ClientClosed("this Admin is already open")
-        if self._owns_client:
-            await self._stack.enter_async_context(self._client)
-        elif not self._client.is_open:
-            raise ClientClosed("the shared client is not open")
+        await self._enter_client(self._stack)
         self._opening_task = trio.lowlevel.current_task()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._opening_task = None
-        await self._stack.aclose()
 
     # Brokers.
 

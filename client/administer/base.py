@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from triomq.client.core.errors import ConfigurationError, MQClientError
-from triomq.client.instance.client import Client
-from triomq.client.instance.opening import Opened
+from triomq.client.instance.own_client import OpenedWithClient
 from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
@@ -15,17 +14,10 @@ from triomq.protocol.headers.base import Header
 OK: tuple[int, ...] = (ResponseCode.SUCCESS,)
 
 
-class AdminBase(Opened):
+class AdminBase(OpenedWithClient):
     """Calls that the parts of `Admin` are made of. Topics and groups are wire names: namespaces are not added."""
 
-    def __init__(self, client: Client, timeout_seconds: float) -> None:
-        self._client = client
-        self._timeout_seconds = timeout_seconds
-
-    @property
-    def client(self) -> Client:
-        """The client that sends the requests."""
-        return self._client
+    _timeout_seconds: float
 
     async def _broker(
         self,

@@ -39,8 +39,8 @@ from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.members import ConsumerMember
-from triomq.client.instance.opening import Opened, ThreadWaits
-from triomq.client.instance.own_client import client_of
+from triomq.client.instance.opening import ThreadWaits
+from triomq.client.instance.own_client import OpenedWithClient
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol import system_topics
 from triomq.protocol.bodies.heartbeat import ConsumerData
@@ -79,7 +79,7 @@ class GroupSettings:
             raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
 
 
-class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
+class GroupConsumer(OpenedWithClient, ConsumerMember, Holder, PullOwner):
     """A member of a consumer group; see the module's docstring."""
 
     consume_type: str
@@ -87,8 +87,7 @@ class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
 
     def __init__(self, group: str, client: Client | None, options: ClientOptions, settings: GroupSettings) -> None:
         check_group(group, "consumer")
-        self._client = client_of(self, client, options)
-        self._owns_client = client is None
+        super().__init__(client, options)
         self.group_name = group
         self._group = self._client.namespace.wrap(group)
         self.model = settings.model
@@ -97,7 +96,6 @@ class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
         self.stats = ConsumerStats(self._client.config.now_ms)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._started_ms = 0
-        self._stack = AsyncExitStack()
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._hands_over = False
@@ -153,11 +151,6 @@ class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
     # Life.
 
     @property
-    def client(self) -> Client:
-        """The client that this consumer uses."""
-        return self._client
-
-    @property
     def group(self) -> str:
         """The group's name on the wire."""
         return self._group
@@ -172,10 +165,7 @@ class GroupConsumer(Opened, ConsumerMember, Holder, PullOwner):
         self._is_closing = False
         self.thread_waits.open()
         async with AsyncExitStack() as stack:
-            if self._owns_client:
-                await stack.enter_async_context(self._client)
-            elif not self._client.is_open:
-                raise ClientClosed("the shared client is not open")
+            await self._enter_client(stack)
             await self._enter(stack)
             await self._offsets.open()
             await self._check_filters()

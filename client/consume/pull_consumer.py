@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Self, Unpack
 
 import trio
@@ -25,8 +24,7 @@ from triomq.client.core.hooks import FilterHook
 from triomq.client.core.results import MessageModel, PullResult, PullStatus
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
-from triomq.client.instance.opening import Opened
-from triomq.client.instance.own_client import client_of
+from triomq.client.instance.own_client import OpenedWithClient
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_FROM_LAST_OFFSET, ConsumerData
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -39,7 +37,7 @@ from triomq.protocol.subscription import SQL92, TAG
 __all__ = ["MessageExt", "MessageQueue", "PullConsumer", "PullResult", "PullStatus"]
 
 
-class PullConsumer(Opened):
+class PullConsumer(OpenedWithClient):
     """Pulls from a queue and an offset that the application names (RocketMQ: DefaultMQPullConsumer).
 
     `model` says where `commit` stores offsets: at the brokers, or (BROADCASTING) in a local file. `suspend_seconds`:
@@ -57,15 +55,13 @@ class PullConsumer(Opened):
         **options: Unpack[ClientOptions],
     ) -> None:
         check_group(group, "consumer")
-        self._client = client_of(self, client, options)
-        self._owns_client = client is None
+        super().__init__(client, options)
         self.group_name = group
         self.group = self._client.namespace.wrap(group)
         self.model = model
         self._suspend_seconds = suspend_seconds
         self._filter_hooks = list(filter_hooks)
         self._topics: set[str] = set()
-        self._stack = AsyncExitStack()
         self._make_parts()
 
     def _make_parts(self) -> None:
@@ -77,21 +73,13 @@ class PullConsumer(Opened):
         else:
             self._offsets = BrokerOffsets(self._client, self.group)
 
-    @property
-    def client(self) -> Client:
-        """The client that this consumer uses."""
-        return self._client
-
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
         if self._is_open:
             raise ClientClosed("this consumer is already open")
         self._make_parts()
         async with AsyncExitStack() as stack:
-            if self._owns_client:
-                await stack.enter_async_context(self._client)
-            elif not self._client.is_open:
-                raise ClientClosed("the shared client is not open")
+            await self._enter_client(stack)
             await self._offsets.open()
             self._client.add_consumer(self)
             stack.push_async_callback(self._leave)
@@ -99,12 +87,6 @@ class PullConsumer(Opened):
             self._stack = stack.pop_all()
         self._opening_task = trio.lowlevel.current_task()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._opening_task = None
-        await self._stack.aclose()
 
     async def _leave(self) -> None:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 import trio
@@ -30,8 +29,7 @@ from triomq.client.core.routes import TopicRoute
 from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
-from triomq.client.instance.opening import Opened
-from triomq.client.instance.own_client import client_of
+from triomq.client.instance.own_client import OpenedWithClient
 from triomq.client.payloads.decoder import Decoder
 from triomq.client.payloads.kinds import classes_of, names_of
 from triomq.client.payloads.serializer import Bytes, Serializer
@@ -54,7 +52,7 @@ LEAVE_SECONDS = 3.0
 V = TypeVar("V")
 
 
-class Producer(Opened, Generic[T]):
+class Producer(OpenedWithClient, Generic[T]):
     """Sends messages (RocketMQ: DefaultMQProducer). Use it as `async with Producer(group) as producer`.
 
     `group` names the producers that send the same kind of messages. `client`: share this open client instead of
@@ -89,8 +87,7 @@ class Producer(Opened, Generic[T]):
         check_group(group, "producer")
         if retries < 0 or max_in_flight < 1 or not send_timeout_seconds > 0:
             raise ConfigurationError("retries must not be negative; max_in_flight and the time limit must be positive")
-        self._client = client_of(self, client, options)
-        self._owns_client = client is None
+        super().__init__(client, options)
         self.group_name = group
         self.group = self._client.namespace.wrap(group)
         self._sender = Sender(
@@ -111,12 +108,6 @@ class Producer(Opened, Generic[T]):
         self._serializer: Serializer[Any] = Bytes() if serializer is None else serializer
         self._classes = classes_of(self._serializer.value_type())
         self._trace_topic = TRACE_TOPIC if trace is True else trace or None
-        self._stack = AsyncExitStack()
-
-    @property
-    def client(self) -> Client:
-        """The client that this producer uses."""
-        return self._client
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
@@ -126,10 +117,7 @@ class Producer(Opened, Generic[T]):
         if type(self._serializer).connect is not Serializer.connect:
             await trio.to_thread.run_sync(self._serializer.connect)
         async with AsyncExitStack() as stack:
-            if self._owns_client:
-                await stack.enter_async_context(self._client)
-            elif not self._client.is_open:
-                raise ClientClosed("the shared client is not open")
+            await self._enter_client(stack)
             if self._trace_topic is not None:
                 trace = await stack.enter_async_context(TraceSender(self._client, self._trace_topic))
                 self._sender.hooks.append(trace)
@@ -140,12 +128,6 @@ class Producer(Opened, Generic[T]):
             self._stack = stack.pop_all()
         self._opening_task = trio.lowlevel.current_task()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._opening_task = None
-        await self._stack.aclose()
 
     async def _leave(self) -> None:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_SECONDS):

@@ -80,8 +80,8 @@ def _class(cls: type, node: ast.ClassDef) -> Iterator[str]:
     if fields:
         yield "\n".join(fields)
     seen = {"__init__"}
-    # Admin is made of parts, each a class.
-    inherits = [each for each in cls.__mro__[1:] if each.__name__.endswith("Admin")]
+    # Admin is made of parts, each a class; `client` is the same for all that have one.
+    inherits = [each for each in cls.__mro__[1:] if each.__name__.endswith(("Admin", "WithClient"))]
     for body in (node.body, *(_body(each) for each in inherits)):
         for one in body:
             if isinstance(one, Function) and one.name not in seen and not one.name.startswith("_") and _doc(one):

@@ -166,7 +166,7 @@ def _meaning(one: Declaration, record: type) -> str:
     apache = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
     text = _cell(one.meaning)
     if one.ignored:
-        why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
+        why = text.removeprefix("no effect").removeprefix(": ")
         return f"*Accepted and ignored:* {why}" if why else "*Accepted and ignored.*"
     if one.retired:
         return f"*Retired, accepted with a warning:* {text.removeprefix('no effect any more: ')}"
