@@ -19,6 +19,7 @@ from triomq.broker.metrics.stats_names import GROUP_GET_NUMS
 from triomq.broker.processors.steps import end_of_step
 from triomq.broker.pulls.message_filter import message_filter
 from triomq.broker.put_responses import NOT_SET
+from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.filters import ConsumerFilter
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol.bodies.base import replace
@@ -210,15 +211,7 @@ class ConsumeAdminProcessor:
         if group is None:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = ConsumerConnection(
-            connection_set=[
-                ConnectionBody(
-                    client_addr=member.remote_text,
-                    client_id=member.client_id,
-                    language=language_name(member.language),
-                    version=member.version,
-                )
-                for member in group.members()
-            ],
+            connection_set=connection_bodies(group.members()),
             consume_from_where=group.consumption.consume_from_where,
             consume_type=group.consumption.consume_type,
             message_model=group.consumption.message_model,
@@ -376,6 +369,19 @@ def _ext_unit_json(unit: ExtUnit) -> str:
 
 def _by_text(offsets: dict[int, int]) -> dict[str, object]:
     return {str(queue_id): queue_offset for queue_id, queue_offset in offsets.items()}
+
+
+def connection_bodies(members: Iterable[ClientChannel]) -> list[ConnectionBody]:
+    """Return the members of a group as bodies list them."""
+    return [
+        ConnectionBody(
+            client_addr=member.remote_text,
+            client_id=member.client_id,
+            language=language_name(member.language),
+            version=member.version,
+        )
+        for member in members
+    ]
 
 
 def language_name(language: int) -> str | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from triomq.broker.processors.consume_admin import language_name
+from triomq.broker.processors.consume_admin import connection_bodies, language_name
 from triomq.broker.tables.producers import ProducerTable
-from triomq.protocol.bodies.connection import Connection as ConnectionBody
 from triomq.protocol.bodies.connection import ProducerConnection, ProducerInfo, ProducerTableInfo
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
@@ -33,17 +32,7 @@ class ProducerAdminProcessor:
         members = self._producers.channels(group)
         if members is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
-        body = ProducerConnection(
-            connection_set=[
-                ConnectionBody(
-                    client_addr=member.remote_text,
-                    client_id=member.client_id,
-                    language=language_name(member.language),
-                    version=member.version,
-                )
-                for member in members
-            ]
-        )
+        body = ProducerConnection(connection_set=connection_bodies(members))
         return new_response(request, body=body.encode())
 
     def all_producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -80,7 +80,7 @@ class QueueLockProcessor:
             await self._lock_rest(connection, group, client_id, held, rest)
         with trio.move_on_after(SAVE_SECONDS) as limit:
             try:
-                await self._locks.wait_saved()
+                await self._locks.wait_kept()
             except OSError as error:
                 log.error("queue locks not written: a restart forgets them", error=str(error))
         if limit.cancelled_caught and self._locks.log is not None:  # the next master would give them to others

@@ -19,13 +19,12 @@ import json
 from typing import Final
 
 import structlog
-import trio
 
 from triomq.broker.settings import allowance as allowances
 from triomq.broker.settings.allowance import ACCOUNT, ADDRESS, GROUP, QUOTAS, Allowance
-from triomq.broker.tables.logged import LogOfTable
+from triomq.broker.tables.saved_table import SavedTable
 from triomq.broker.tables.table_file import TableFile
-from triomq.broker.tables.write_behind import Offload, WriteBehind
+from triomq.broker.tables.write_behind import WriteBehind
 from triomq.protocol.address import HostPort
 from triomq.protocol.settings import SettingError
 
@@ -42,7 +41,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Table = dict[tuple[str, str], Allowance]
 
 
-class Overrides:
+class Overrides(SavedTable):
     """See the module's docstring."""
 
     def __init__(self, file: TableFile) -> None:
@@ -50,7 +49,6 @@ class Overrides:
         self._table: Table = {}
         self._networks: list[tuple[Network, str]] = []
         self._writer = WriteBehind(file, lambda: [self._file_text().encode()])
-        self.log: LogOfTable | None = None
 
     def __len__(self) -> int:
         return len(self._table)
@@ -104,26 +102,6 @@ class Overrides:
         if table != self._table:
             self._install(table)
             self._writer.changed()
-
-    async def wait_saved(self) -> None:
-        """Wait until the changes made so far are on disk, and on a quorum of the group. Raises OSError,
-        NotReplicated."""
-        if self.log is not None:
-            await self.log.settled()
-        await self.wait_written()
-
-    async def wait_written(self) -> None:
-        """Wait until the changes made so far are on disk. Raises OSError."""
-        await self._writer.wait_saved()
-
-    @property
-    def is_written(self) -> bool:
-        """Return whether the file has all changes."""
-        return not self._writer.is_dirty
-
-    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
-        """Write changes in the background, until cancelled."""
-        await self._writer.run(offload)
 
     def load(self) -> None:
         """Read the file."""

@@ -8,8 +8,9 @@ import trio
 
 from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
-from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
+from triomq.broker.tables.write_behind import Covered, WriteBehind
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
+from triomq.store.disk.worker_thread import Offload
 
 
 class DelayOffsets:

@@ -6,14 +6,12 @@ The file is an object with two members, the data version and the entries. It is 
 
 from __future__ import annotations
 
-import trio
-
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments, compact, member
-from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.new_names import NewNames
+from triomq.broker.tables.saved_table import SavedTable
 from triomq.broker.tables.table_file import NoFile, TableFile
-from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
+from triomq.broker.tables.write_behind import Covered, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
@@ -24,7 +22,7 @@ def ignored(*_: object) -> None:
     """Stand in for a listener that a table does not have."""
 
 
-class KeptTable:
+class KeptTable(SavedTable):
     """A subclass calls `_touch` for each entry that it changes and then `_changed`; `entries_name` is the member of the
     file that holds the entries, `kind` what one of them is.
 
@@ -46,8 +44,7 @@ class KeptTable:
         self._account = TableMemory().account(self.entries_name)
         self._fragments: Fragments[str] = Fragments(self._member)
         self._writer = WriteBehind(self._file, self._pieces, self._fragments.render, covered)
-        self.log: LogOfTable | None = None
-        self.new_names = NewNames(self.kind, self._wait_kept, self._may_change)
+        self.new_names = NewNames(self.kind, self.wait_kept, self._may_change)
         self.data_version = DataVersion(timestamp=now_ms())
 
     def count_on(self, account: TableAccount) -> None:
@@ -71,36 +68,8 @@ class KeptTable:
         """Write the file if it lacks changes. Raises OSError."""
         self._writer.save()
 
-    async def wait_saved(self) -> None:
-        """Wait until the changes made so far are on disk, and on a quorum of the group. Raises OSError,
-        NotReplicated."""
-        if self.log is not None:
-            await self.log.settled()
-        await self.wait_written()
-
-    async def wait_written(self) -> None:
-        """Wait until the changes made so far are on disk. Raises OSError."""
-        await self._writer.wait_saved()
-
-    async def _wait_kept(self) -> None:
-        """Wait until no crash loses the changes made so far: the file has them, or a quorum of the group, from whose
-        log a start takes them. Raises OSError, NotReplicated."""
-        if self.log is not None:
-            await self.log.settled()
-        else:
-            await self.wait_written()
-
     def _may_change(self) -> bool:
         return self.log is None or self.log.leads
-
-    @property
-    def is_written(self) -> bool:
-        """Return whether the file has all changes."""
-        return not self._writer.is_dirty
-
-    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
-        """Write changes in the background, until cancelled."""
-        await self._writer.run(offload)
 
     def _bytes_of(self, name: str) -> int:
         return 2 * len(dumps(name)) + self.entry_bytes

@@ -28,11 +28,12 @@ from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments, compact, member
 from triomq.broker.tables.logged import LogOfTable
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
-from triomq.broker.tables.write_behind import Covered, Offload, WriteBehind
+from triomq.broker.tables.write_behind import Covered, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps, dumps_pretty
 from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper
 from triomq.protocol.system_topics import check_group_length, check_topic_length, is_lmq
 from triomq.remoting.table_memory import TableAccount, TableMemory
+from triomq.store.disk.worker_thread import Offload
 
 log = structlog.get_logger("triomq.broker.offsets")
 

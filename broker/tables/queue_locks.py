@@ -6,7 +6,7 @@ groups; expired ones are swept before one is refused.
 
 The holders are kept in queueLocks.json, which RocketMQ does not have: a client keeps consuming for up to 30 s while
 it cannot renew, so a broker that forgot its locks would give the same queue to a second client. A new holder is in the
-file before the response says so (`wait_saved`); renewals are not, but `still_alive` notes every few seconds when the
+file before the response says so (`wait_kept`); renewals are not, but `still_alive` notes every few seconds when the
 broker was alive. Locks that are loaded count as renewed at that time, so those of clients that died with it expire.
 """
 
@@ -19,15 +19,14 @@ from itertools import islice
 from typing import Final
 
 import structlog
-import trio
 from msgspec import Struct
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.fragments import Fragments
-from triomq.broker.tables.logged import LogOfTable
+from triomq.broker.tables.saved_table import SavedTable
 from triomq.broker.tables.table_file import NoFile, TableFile
-from triomq.broker.tables.write_behind import Offload, WriteBehind
+from triomq.broker.tables.write_behind import WriteBehind
 from triomq.protocol.clock import NowMs
 from triomq.protocol.message_queue import MessageQueue
 from triomq.remoting.table_memory import TableAccount, TableMemory
@@ -47,7 +46,7 @@ class _Lock(Struct):
     last_update_ms: int
 
 
-class QueueLockTable:
+class QueueLockTable(SavedTable):
     """Locks of orderly consumers."""
 
     def __init__(
@@ -70,7 +69,6 @@ class QueueLockTable:
         self._file = file if file is not None else NoFile()
         self._fragments: Fragments[tuple[str, MessageQueue]] = Fragments(self._lock_text, LOCKS_IN_A_STEP)
         self._writer = WriteBehind(self._file, self._pieces, self._fragments.render)
-        self.log: LogOfTable | None = None
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock the free queues; return the queues that the client now holds, each for another 60 s."""
@@ -230,27 +228,6 @@ class QueueLockTable:
         """Note in the file that the locks are in use at this time."""
         if self._locks:
             self._writer.mark()
-
-    async def wait_saved(self) -> None:
-        """Wait until the holders are in the file, or in a group on a quorum, which replaces the file. Raises OSError,
-        NotReplicated."""
-        if self.log is not None:
-            await self.log.settled()
-        else:
-            await self.wait_written()
-
-    async def wait_written(self) -> None:
-        """Wait until the holders are in the file. Raises OSError."""
-        await self._writer.wait_saved()
-
-    @property
-    def is_written(self) -> bool:
-        """Return whether the file has all changes."""
-        return not self._writer.is_dirty
-
-    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
-        """Write changes in the background, until cancelled."""
-        await self._writer.run(offload)
 
     def _changed(self, group: str, queues: list[MessageQueue]) -> None:
         for queue in queues:

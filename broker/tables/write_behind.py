@@ -19,13 +19,13 @@ can be a hundred thousand entries. A failed write is logged and repeated with th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import structlog
 import trio
 
 from triomq.broker.tables.table_file import TableFile
 from triomq.protocol.outage import Outage
+from triomq.store.disk.worker_thread import Offload
 
 log = structlog.get_logger("triomq.broker.tables")
 
@@ -36,7 +36,6 @@ LONGEST_REST_SECONDS = 1.0
 """... but no longer than this: one slow write may be an exception."""
 RETRY_SECONDS = 5.0
 
-Offload = Callable[..., Awaitable[Any]]
 Covered = Callable[[], Awaitable[bool]]
 """Returns when everything that is in the log is on disk; False if that will never be (DefaultMessageStore.cover)."""
 
