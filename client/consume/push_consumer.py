@@ -245,6 +245,8 @@ class PushConsumer(GroupConsumer, Generic[T]):
             return await self._filters.guard(self._receiver.receive, self._consuming)
         return await self._receiver.receive(self._consuming)
 
+    _receive = receive
+
     async def receive_within(self, timeout_seconds: float) -> Delivery[T] | None:
         """Return the next message, or None when the time has passed; with a time of 0 what is there. Otherwise like
         `receive`."""
@@ -273,6 +275,9 @@ class PushConsumer(GroupConsumer, Generic[T]):
     def _check_open(self) -> None:
         """Raise ClientClosed unless this consumer is open."""
         self._open_nursery()
+
+    def _ack_unless_settled(self, delivery: Delivery[T]) -> None:
+        delivery.settle_unless_settled()
 
     def __aiter__(self) -> Loop[T]:
         return Loop(self)

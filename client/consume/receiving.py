@@ -45,12 +45,15 @@ class Received(Generic[T]):
 
 
 class Receiving(Protocol[T]):
-    """The consumer, as a loop sees it."""
-
-    async def receive(self) -> Delivery[T]: ...
+    """The consumer, or its facade, as a loop sees it."""
 
     def _check_open(self) -> None:
         """Raise ClientClosed unless the consumer is open."""
+
+    async def _receive(self) -> Delivery[T] | None:
+        """Return the next message; None only within a time limit."""
+
+    def _ack_unless_settled(self, delivery: Delivery[T]) -> None: ...
 
 
 class Loop(Generic[T]):
@@ -80,21 +83,18 @@ class Loop(Generic[T]):
             if last is not None:
                 last.span.leave()
                 last.check_not_abandoned()
-                last.settle_unless_settled()
-            delivery = await self._next()
+                self._consumer._ack_unless_settled(last)
+            delivery = await self._consumer._receive()
+        except ClientClosed:
+            if self._has_begun and not (last is not None and last.is_abandoned):
+                raise StopAsyncIteration from None
+            raise
         finally:
             self._is_asking = False
+        assert delivery is not None
         delivery.span.enter()
         self._delivery = delivery
         return delivery.message
-
-    async def _next(self) -> Delivery[T]:
-        try:
-            return await self._consumer.receive()
-        except ClientClosed:
-            if self._has_begun:
-                raise StopAsyncIteration from None
-            raise
 
 
 class Receiver(Generic[T]):

@@ -21,12 +21,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.polled import Polled
-from triomq.client.consume.receiving import RECEIVES_BETWEEN_CHECKPOINTS
-from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.consume.receiving import RECEIVES_BETWEEN_CHECKPOINTS, Loop
+from triomq.client.core.errors import ConfigurationError
 from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
 from triomq.client.facades.callbacks import Put, Threads, call_in_loop
@@ -264,6 +264,12 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
         delivery = await self._receive(timeout_seconds)
         return None if delivery is None else delivery.message
 
+    def _check_open(self) -> None:
+        self._opened()
+
+    def _ack_unless_settled(self, delivery: Delivery[T]) -> None:
+        self._core._unsettled.ack_unless_settled(delivery)
+
     async def _receive(self, timeout_seconds: float | None = None) -> Delivery[T] | None:
         portal = self._opened()
         self._received += 1
@@ -278,46 +284,6 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
                     received = await self._wait(self._core._receive_with_more, (timeout_seconds, ahead.others), {})
                     delivery = None if received is None else ahead.keep(received, portal)
         return delivery
-
-
-class Loop(Generic[T]):
-    """One `async for` over a consumer: asking for the next message settles the one before it, of this loop alone. It
-    ends when the consumer closes, see `receiving.Loop`."""
-
-    def __init__(self, consumer: PushConsumer[T], *, ends: bool = True) -> None:
-        self._consumer = consumer
-        self._ends = ends
-        self._has_begun = False
-        self._delivery: Delivery[T] | None = None
-        self._is_asking = False
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> MessageExt[T]:
-        if self._is_asking:
-            raise ConfigurationError("this loop is being asked for its next message already: one loop for each task")
-        if not self._has_begun:
-            self._consumer._opened()
-            self._has_begun = self._ends
-        self._is_asking = True
-        try:
-            last, self._delivery = self._delivery, None
-            if last is not None:
-                last.span.leave()
-                last.check_not_abandoned()
-                self._consumer._core._unsettled.ack_unless_settled(last)
-            delivery = await self._consumer._receive()
-        except ClientClosed:
-            if self._has_begun and not (last is not None and last.is_abandoned):
-                raise StopAsyncIteration from None
-            raise
-        finally:
-            self._is_asking = False
-        assert delivery is not None
-        delivery.span.enter()
-        self._delivery = delivery
-        return delivery.message
 
 
 class PullConsumer(AioFacade, PullConsumerFacade):
