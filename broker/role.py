@@ -15,8 +15,6 @@ from triomq.store.config import BrokerRole
 class Role:
     """See the module's docstring. Only the event loop touches it."""
 
-    __slots__ = ("broker_id", "broker_role", "is_slave")
-
     def __init__(self, broker_role: BrokerRole, broker_id: int) -> None:
         self.take(broker_role, broker_id)
 

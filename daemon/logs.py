@@ -184,8 +184,6 @@ class LogFiles:
 class LogTarget:
     """structlog calls it with the rendered lines of one logger; one method per level."""
 
-    __slots__ = ("_files", "file", "name")
-
     def __init__(self, files: LogFiles, name: str, file: LogFile | None) -> None:
         self._files = files
         self.file = file

@@ -42,8 +42,6 @@ def parse_offset_message_id(text: str) -> tuple[HostPort, int]:
 class UniqKeyMaker:
     """Generates the UNIQ_KEYs of one process. Not thread-safe."""
 
-    __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix")
-
     def __init__(self, host: bytes, process_id: int, loader_hash: int, counter: int = 0) -> None:
         """`host` is a packed address of 4 or 16 bytes, or random bytes if none is known. `loader_hash` tells several
         generators of one process apart."""

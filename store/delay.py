@@ -11,8 +11,6 @@ _UNKNOWN_LEVEL_MS = 1_000
 class DelayLevels:
     """Level (1-based) -> delay. Immutable."""
 
-    __slots__ = ("delays_ms", "max_level")
-
     def __init__(self, text: str) -> None:
         """`text` is like "1s 5s 1m 2h". Raises SettingError naming the part that is wrong."""
         delays: list[int] = []

@@ -37,8 +37,6 @@ log = structlog.get_logger("triomq.store")
 class FailStop:
     """Ends the waits for the disk when the store is broken, and all waits when it failed."""
 
-    __slots__ = ("_failed", "_marks", "_refusals", "failure", "reason")
-
     def __init__(self, marks: Marks, refusals: Refusals) -> None:
         self._marks = marks
         self._refusals = refusals

@@ -15,8 +15,6 @@ MIN_MESSAGE_BYTES = 10
 class LiveSettings:
     """`max_message_bytes` is separate from `now` because every append reads it."""
 
-    __slots__ = ("max_message_bytes", "now")
-
     def __init__(self, settings: StoreSettings) -> None:
         self.now = settings
         self.max_message_bytes = settings.max_message_size_bytes

@@ -16,8 +16,6 @@ import trio
 class Refusals:
     """`first` is the text of the oldest cause, or None while puts are accepted; every append reads it."""
 
-    __slots__ = ("_looks", "_texts", "first")
-
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._looks: dict[str, _Look] = {}

@@ -208,19 +208,6 @@ class MessageFilter(Protocol):
 class RecoveryReport:
     """The findings and changes of one recovery, for the log and for tests. Offsets are physical."""
 
-    __slots__ = (
-        "added_entries",
-        "damages",
-        "is_as_noted",
-        "log_begin",
-        "log_end",
-        "rebuilt_queues",
-        "records",
-        "scanned_from",
-        "truncated_entries",
-        "was_clean",
-    )
-
     def __init__(self) -> None:
         self.was_clean = True
         self.is_as_noted = False

@@ -31,8 +31,6 @@ WINDOW: Final = 1 << 20
 class HalfStates:
     """The states of the half messages of one queue, from `begin` on."""
 
-    __slots__ = ("_states", "_window", "begin")
-
     def __init__(self, begin: int, window: int = WINDOW) -> None:
         self.begin = begin
         self._window = window

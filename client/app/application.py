@@ -63,19 +63,6 @@ class TrioMQ(Router, OfKinds[T, "P"]):
     All of them are given here, and none can be set later; `testing` points the application at another cluster.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_in_hand",
-        "_members",
-        "_options",
-        "_producer",
-        "_replaced",
-        "_send_timeout_seconds",
-        "_stack",
-        "backend",
-        "name",
-    )
-
     _is_application = True
 
     @overload

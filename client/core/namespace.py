@@ -15,8 +15,6 @@ SEPARATOR = "%"
 class Namespace:
     """Adds the prefix (`wrap`) and removes it (`unwrap`); without a name both do nothing."""
 
-    __slots__ = ("name",)
-
     def __init__(self, name: str | None = None) -> None:
         self.name = name or None
 

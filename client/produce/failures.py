@@ -33,8 +33,6 @@ def stored_nothing(error: MQClientError) -> bool:
 class Failures:
     """See the module's docstring."""
 
-    __slots__ = ("_attempts", "_least_seconds", "_next_seconds", "_unreached", "brokers", "counted", "last")
-
     def __init__(self) -> None:
         self.brokers: set[str] = set()
         """Names of the brokers that failed since the last pause."""

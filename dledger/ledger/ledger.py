@@ -35,8 +35,6 @@ INDEX_FILE_BYTES = 167_772_160
 class Ledger:
     """The entries of one member. Only its owner's thread touches it."""
 
-    __slots__ = ("_disk", "_is_whole", "_recent", "data", "directories", "ends", "index", "noting", "on_changed")
-
     def __init__(
         self,
         files: Files,

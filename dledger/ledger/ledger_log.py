@@ -64,17 +64,6 @@ _NOT_BEGUN: Final = 1 << 62
 class LedgerLog(StoreLog):
     """The log over an unopened ledger. `propose` is set by the member of the group before anything is appended."""
 
-    __slots__ = (
-        "_begin",
-        "_known_files",
-        "_known_last",
-        "_ledger",
-        "_older",
-        "_syncing",
-        "on_synced",
-        "propose",
-    )
-
     def __init__(self, ledger: Ledger, older: CommitLog | None = None) -> None:
         """`older` is the plain log below the ledger, unopened; it may have no files."""
         super().__init__(ledger.data, ledger.directories, ENTRY_HEADER_BYTES, needs_quorum=True)

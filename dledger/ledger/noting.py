@@ -17,8 +17,6 @@ from triomq.store.disk.files import Files
 class Noting:
     """`Ledger.noting`. Indices are those of entries, -1 for none."""
 
-    __slots__ = ("_data", "_files", "_index", "_noted", "_notes", "_syncs", "has_failed", "synced_index")
-
     def __init__(self, files: Files, directory: str, data: FileSequence, index: FileSequence) -> None:
         self._files = files
         self._data = data

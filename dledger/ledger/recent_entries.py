@@ -16,8 +16,6 @@ class RecentEntries:
     """Consecutive entries, at most `most_bytes` of them or a single longer run; with 0, none. Bytes become an entry
     when the first follower gets it."""
 
-    __slots__ = ("_found", "_runs", "_size_bytes", "most_bytes")
-
     def __init__(self) -> None:
         self.most_bytes = RECENT_BYTES
         self._runs: deque[Run] = deque()

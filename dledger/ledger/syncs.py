@@ -74,8 +74,6 @@ class PendingSync:
 class Syncs:
     """The syncs of one ledger."""
 
-    __slots__ = ("_files", "_marks", "_synced_to")
-
     def __init__(self, files: Files) -> None:
         self._files = files
         self._marks: list[SyncMark] = []

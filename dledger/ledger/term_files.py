@@ -24,8 +24,6 @@ _LONGEST_BYTES = 4096
 class TermFiles:
     """The text files in a member's directory."""
 
-    __slots__ = ("_directory", "_files")
-
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory

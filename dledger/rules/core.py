@@ -68,26 +68,6 @@ class Setup:
 class Core:
     """The state that the parts share."""
 
-    __slots__ = (
-        "_calls",
-        "_next_call",
-        "actions",
-        "committed",
-        "draw",
-        "has_room",
-        "leader",
-        "log",
-        "peers",
-        "quorum",
-        "role",
-        "self_id",
-        "setup",
-        "taking_term",
-        "term",
-        "timing",
-        "vote",
-    )
-
     def __init__(self, setup: Setup, log: Log, draw: Callable[[int, int], int], stored: StoreTerm) -> None:
         self.setup = setup
         self.timing = setup.timing

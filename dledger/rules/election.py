@@ -55,8 +55,6 @@ class Election:
     next look while there is neither; `_unled_term` is a
     term whose leader is known to be gone, so that no look is needed."""
 
-    __slots__ = ("_core", "_look", "_next_at", "_round", "_unled_term")
-
     def __init__(self, core: Core, now: int) -> None:
         self._core = core
         self._look: _Look | None = None

@@ -28,17 +28,6 @@ from triomq.dledger.wire.bodies import Entry, HeartBeatRequest, HeartBeatRespons
 class Following:
     """Everything that a member knows of the leader that it follows."""
 
-    __slots__ = (
-        "_core",
-        "_hole_since",
-        "_must_compare",
-        "_proven",
-        "_proven_by",
-        "_unsynced",
-        "_waiting",
-        "heard_at",
-    )
-
     def __init__(self, core: Core) -> None:
         self._core = core
         self._must_compare = True

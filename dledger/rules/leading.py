@@ -50,22 +50,6 @@ AFTER_REFUSAL_MS: Final = 30_000
 class Leading:
     """What a leader keeps of its term."""
 
-    __slots__ = (
-        "_appended_at",
-        "_beat",
-        "_core",
-        "_follows",
-        "_good_at",
-        "_in_office",
-        "_last_old",
-        "_next_beat_at",
-        "_next_preferred_at",
-        "_pushers",
-        "_term",
-        "_transferee",
-        "_waiting",
-    )
-
     def __init__(self, core: Core, now: int) -> None:
         self._core = core
         self._term = core.term

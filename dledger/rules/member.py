@@ -51,8 +51,6 @@ class _AppendTicket:
 class Member:
     """The rules of one member from its start to its end. `draw(low, high)` returns a random number of that range."""
 
-    __slots__ = ("_core", "_election", "_following", "_leading", "_taking_over", "_was")
-
     def __init__(
         self,
         setup: Setup,

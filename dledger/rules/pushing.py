@@ -63,26 +63,6 @@ class Pusher:
     """One follower, as long as this member leads one term. `watermark`: the last index of which it has a copy that
     counts, as far as it has said so in this term."""
 
-    __slots__ = (
-        "_agreed",
-        "_committed_sent",
-        "_core",
-        "_differs",
-        "_must_truncate",
-        "_next",
-        "_outstanding",
-        "_paused_until",
-        "_peer",
-        "_piece",
-        "_pushed_at",
-        "_state",
-        "_step",
-        "_stretch",
-        "_term",
-        "_trouble_at",
-        "watermark",
-    )
-
     def __init__(self, core: Core, peer: str) -> None:
         self._core = core
         self._term = core.term

@@ -16,8 +16,6 @@ from triomq.dledger.wire.bodies import TransferRequest, TransferResponse
 class TakingOver:
     """The transferee's side of LEADERSHIP_TRANSFER."""
 
-    __slots__ = ("_core", "_deadline", "_election", "_index", "_term", "_ticket")
-
     def __init__(self, core: Core, election: Election) -> None:
         self._core = core
         self._election = election

@@ -16,8 +16,6 @@ from triomq.store.errors import StoreLocked, StoreRefused
 
 
 class DirectoryLock:
-    __slots__ = ("_fd", "_files", "_log_fds", "_paths")
-
     def __init__(self, files: Files, paths: Layout) -> None:
         self._files = files
         self._paths = paths

@@ -25,24 +25,6 @@ _INDEX_NAME_DIGITS = 17
 class Layout:
     """The paths of one store, as text. Nothing here accesses a disk."""
 
-    __slots__ = (
-        "abort",
-        "archive_mark",
-        "checkpoint",
-        "commit_logs",
-        "config",
-        "index",
-        "lock",
-        "queue_ends",
-        "queue_note",
-        "queues",
-        "queues_ext",
-        "read_only_commit_logs",
-        "root",
-        "salvage",
-        "unfinished",
-    )
-
     def __init__(self, settings: StoreSettings) -> None:
         root = settings.store_path_root_dir.rstrip("/") or "/"
         self.root = root

@@ -17,8 +17,6 @@ class LogDirectories:
     """`paths` are those of the log, `read_only` those that get no new files, which may be other ones. `full` may be
     replaced at any time: they get no new files while there is another."""
 
-    __slots__ = ("full", "paths", "read_only")
-
     def __init__(self, paths: list[str], read_only: list[str]) -> None:
         self.paths = paths
         self.read_only = read_only

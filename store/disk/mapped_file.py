@@ -26,8 +26,6 @@ class OpenFiles:
     that were open then. `closed_unsynced` tells that another file did not; the flusher resets it (file_syncs.py).
     """
 
-    __slots__ = ("_limit", "_open", "closed_unsynced", "files")
-
     def __init__(self, files: Files, limit: int) -> None:
         self.files = files
         self._limit = limit

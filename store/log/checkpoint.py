@@ -68,22 +68,6 @@ class CleanNote:
 class Checkpoint:
     """The values of the checkpoint file. Timestamps are store times in ms; only recovery uses them."""
 
-    __slots__ = (
-        "_files",
-        "_path",
-        "exists",
-        "index_ms",
-        "log_ms",
-        "note",
-        "queues_ms",
-        "safe_begin",
-        "safe_ends",
-        "safe_entries",
-        "safe_index_offset",
-        "safe_offset",
-        "synced_offset",
-    )
-
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path

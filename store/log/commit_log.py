@@ -27,8 +27,6 @@ log = structlog.get_logger("triomq.store")
 class CommitLog(StoreLog):
     """The log of RocketMQ's plain broker. What is written is committed."""
 
-    __slots__ = ("_pool", "_segments", "_tail_offset")
-
     def __init__(self, pool: OpenFiles, paths: Layout, file_size_bytes: int) -> None:
         super().__init__(
             FileSequence(pool, paths.commit_logs[0], file_size_bytes, holds_log=True),

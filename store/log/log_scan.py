@@ -57,27 +57,6 @@ class LogScan:
     """Call `next` until it returns None (or iterate over `records()`); then `end` is the end of the log, `damages` has
     the ranges that were skipped, and `has_tail` says whether there are whole records behind the end."""
 
-    __slots__ = (
-        "_check_crc",
-        "_data",
-        "_data_at",
-        "_file",
-        "_header_bytes",
-        "_last_timestamp",
-        "_log",
-        "_position",
-        "_reason",
-        "_resumed_timestamp",
-        "_start",
-        "_stop",
-        "_synced_ms",
-        "_synced_offset",
-        "damages",
-        "end",
-        "end_reason",
-        "has_tail",
-    )
-
     def __init__(
         self,
         log: StoreLog,

@@ -34,22 +34,6 @@ class StoreLog:
     To append, call `place`, `record.encode_into(log.tail, ...)`, and move `next_offset` behind the record;
     `write_pending` writes what was appended."""
 
-    __slots__ = (
-        "committed_offset",
-        "directories",
-        "file_size_bytes",
-        "header_bytes",
-        "longest_record_bytes",
-        "needs_quorum",
-        "next_offset",
-        "on_written",
-        "scan_stop",
-        "sequence",
-        "tail",
-        "unsynced_directories",
-        "written_offset",
-    )
-
     def __init__(
         self,
         sequence: FileSequence,

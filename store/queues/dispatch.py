@@ -109,8 +109,6 @@ BitMapOf = Callable[[str, StoredProperties], bytes | None]
 class Dispatch:
     """Applies entries in log order. Owns nothing: queues and index belong to the store."""
 
-    __slots__ = ("_delay_levels", "_index", "_lmq", "_multi_dispatch", "_queues", "bit_map_of")
-
     def __init__(
         self, queues: QueueTable, index: Index, delay_levels: DelayLevels, *, multi_dispatch: bool, lmq: bool
     ) -> None:

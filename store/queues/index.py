@@ -28,19 +28,6 @@ WRITE_OUT_BYTES: Final = 4 << 20
 
 
 class Index:
-    __slots__ = (
-        "_entry_limit",
-        "_files",
-        "_outage",
-        "_paths",
-        "_pool",
-        "_slot_count",
-        "files",
-        "filled",
-        "is_enabled",
-        "stalled_at",
-    )
-
     def __init__(
         self, pool: OpenFiles, files: Files, paths: Layout, slot_count: int, entry_limit: int, is_enabled: bool
     ) -> None:

@@ -44,8 +44,6 @@ Row = tuple[int, int, int, int, int, int, int]
 class QueueNote:
     """A note that was read. `log_begin` as above; what was changed at `before_ns` or later is not in it."""
 
-    __slots__ = ("_parts", "before_ns", "log_begin")
-
     def __init__(self, log_begin: int, before_ns: int, parts: dict[str, bytes]) -> None:
         self.log_begin = log_begin
         self.before_ns = before_ns

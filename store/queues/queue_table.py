@@ -36,21 +36,6 @@ def queues_in(files: Files, directory: str, *, tells: bool = True) -> Iterator[t
 
 
 class QueueTable:
-    __slots__ = (
-        "_by_topic",
-        "_ext_file_size_bytes",
-        "_file_size_bytes",
-        "_files",
-        "_paths",
-        "_pool",
-        "cleaned_start",
-        "count",
-        "deleted_count",
-        "dirty",
-        "touched",
-        "unsynced_directories",
-    )
-
     def __init__(
         self, pool: OpenFiles, files: Files, paths: Layout, file_size_bytes: int, ext_file_size_bytes: int
     ) -> None:

@@ -65,21 +65,6 @@ Fetched = Callable[[OSError | None], None]
 class ColdReads:
     """See the module's docstring. Only while `run` runs anything is missing."""
 
-    __slots__ = (
-        "_ahead",
-        "_clock",
-        "_files",
-        "_is_running",
-        "_known",
-        "_known_since",
-        "_log",
-        "_offload",
-        "_reader",
-        "_requests",
-        "_wakeup",
-        "written_from",
-    )
-
     def __init__(
         self, contents: Contents, offload: Offload | None = None, clock: Callable[[], float] = monotonic
     ) -> None:

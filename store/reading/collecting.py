@@ -89,18 +89,6 @@ class Collecting:
     """`written_from` is the log offset from which on this process wrote all records. `damaged_count` is how often an
     entry of a queue led to no valid record, the same one several times in a row counting once."""
 
-    __slots__ = (
-        "_known_limits",
-        "_log",
-        "_recent_bytes",
-        "_settings",
-        "_taken",
-        "_taken_by",
-        "_unsound_at",
-        "damaged_count",
-        "written_from",
-    )
-
     def __init__(self, contents: Contents, settings: LiveSettings) -> None:
         self._log = contents.log
         self._settings = settings

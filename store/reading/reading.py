@@ -32,8 +32,6 @@ class Reading:
     """`DefaultMessageStore.reading`. `offload` runs a blocking function outside of the event loop, by default in a
     thread."""
 
-    __slots__ = ("_blocks", "_collecting", "_contents", "_index", "_log", "_offload", "_queues", "_settings", "cold")
-
     def __init__(self, contents: Contents, settings: LiveSettings, offload: Offload | None = None) -> None:
         self.cold = ColdReads(contents, offload)
         self._contents = contents

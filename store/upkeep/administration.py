@@ -26,8 +26,6 @@ class Upkeep:
     """The operations. `commit` writes the appended messages, so that no entry of a queue waits when it is removed;
     `append_deletion` appends the record of a topic's deletion."""
 
-    __slots__ = ("_append_deletion", "_commit", "_contents", "_retention")
-
     def __init__(
         self,
         contents: Contents,

@@ -31,8 +31,6 @@ _SYNC_AT_ONCE = 256
 class FileSyncs:
     """The syncs of one store. `offload_log` runs those of the log, which must not wait for others."""
 
-    __slots__ = ("_files", "_offload", "_offload_log", "_root", "_root_fd", "can_tell", "kernel_sync")
-
     def __init__(self, files: Files, root: str, offload: Offload, offload_log: Offload) -> None:
         self._files = files
         self._root = root

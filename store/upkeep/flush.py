@@ -52,24 +52,6 @@ _SYNC_ONE_BY_ONE = 64
 class Flush:
     """The store's flusher."""
 
-    __slots__ = (
-        "_checkpoint",
-        "_fail_stop",
-        "_index",
-        "_is_doubtful",
-        "_is_short",
-        "_last_store_timestamp",
-        "_log",
-        "_log_lock",
-        "_marks",
-        "_open_files",
-        "_queue_lock",
-        "_queues",
-        "_settings",
-        "_syncs",
-        "on_synced",
-    )
-
     def __init__(
         self,
         contents: Contents,

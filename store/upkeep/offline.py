@@ -58,8 +58,6 @@ class ReadOnlyFiles(Files):
 class Findings:
     """The findings of `verify`. `problems` are sentences; an empty list means that there are none."""
 
-    __slots__ = ("log_begin", "log_end", "missing_entries", "problems", "queue_entries", "queues", "records")
-
     def __init__(self) -> None:
         self.log_begin = 0
         self.log_end = 0
@@ -126,8 +124,6 @@ class _QueueCheck:
     Messages before the one of its first entry are ignored: they are older than the queue's files, or belong to a topic
     that was deleted and created again.
     """
-
-    __slots__ = ("begin_physical", "first_missing", "first_wrong", "found", "missing", "queue", "wrong")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue

@@ -49,8 +49,6 @@ class ProgressListener(Protocol):
 class Progress:
     """One scan from `begin` to about `end`, in bytes. The scan calls `at` often, and `over` at the end."""
 
-    __slots__ = ("_begin", "_begun_ms", "_end", "_last_ms", "_listener", "_now_ms", "_what")
-
     def __init__(self, listener: ProgressListener, now_ms: NowMs, what: str, begin: int, end: int) -> None:
         self._listener = listener
         self._now_ms = now_ms

@@ -45,26 +45,6 @@ _QUEUES_PER_TURN = 200
 
 
 class Retention:
-    __slots__ = (
-        "_archived_until",
-        "_files",
-        "_hung",
-        "_index",
-        "_log",
-        "_manual_runs",
-        "_next_run",
-        "_now_ms",
-        "_offload",
-        "_paths",
-        "_queues",
-        "_redelete_at",
-        "_refusals",
-        "_settings",
-        "_wake",
-        "_was_busy",
-        "deleted_files",
-    )
-
     def __init__(
         self,
         contents: Contents,

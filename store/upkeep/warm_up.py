@@ -20,8 +20,6 @@ log = structlog.get_logger("triomq.store.warm_up")
 class WarmUp:
     """Checks once a second, and prepares one file when the current one is half full."""
 
-    __slots__ = ("_files", "_log", "_offload", "_prepared")
-
     def __init__(self, contents: Contents, offload: Offload) -> None:
         self._files = contents.files
         self._log = contents.log

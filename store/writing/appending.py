@@ -44,8 +44,6 @@ MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
 class Appending:
     """Checks, places and encodes messages (see the module docstring)."""
 
-    __slots__ = ("_committing", "_dispatch", "_fail_stop", "_log", "_now_ms", "_queues", "_refusals", "_settings")
-
     def __init__(
         self,
         contents: Contents,

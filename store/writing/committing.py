@@ -40,22 +40,6 @@ class Committing:
     """Commits (see the module docstring). `has_backlog`: queue entries wait for space on the disk. `is_end_unclear`:
     bytes of a refused commit lie behind the end of the log. Appending fills `pending`, and nobody else does."""
 
-    __slots__ = (
-        "_buffer_bytes",
-        "_dispatch",
-        "_fail_stop",
-        "_log",
-        "_marks",
-        "_outage",
-        "_queues",
-        "_refusals",
-        "has_backlog",
-        "is_end_unclear",
-        "last_store_timestamp",
-        "pending",
-        "uncommitted",
-    )
-
     def __init__(
         self,
         contents: Contents,

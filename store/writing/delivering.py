@@ -157,8 +157,6 @@ class RealQueues:
     the properties, the queue and its head, which is what a record says of it: queue id 4, queue offset of the next
     message 8, topic. Several keys may lead to one queue whose topic has fewer queues than before: it has one head."""
 
-    __slots__ = ("_by_queue", "_queue_of", "_queues", "by_key")
-
     def __init__(self, queues: QueueTable, queue_of: QueueOf) -> None:
         self._queues = queues
         self._queue_of = queue_of
@@ -199,8 +197,6 @@ class Delivery:
 
 class Delivering:
     """See the module's docstring. `written_from` is the log offset from which on this process wrote all records."""
-
-    __slots__ = ("_committing", "_fail_stop", "_log", "_now_ms", "_queues", "_refusals", "_settings", "written_from")
 
     def __init__(
         self,

@@ -39,21 +39,6 @@ _STEP_RECORDS: Final = 256
 class Quorum:
     """`DefaultMessageStore.quorum`."""
 
-    __slots__ = (
-        "_committing",
-        "_contents",
-        "_dispatch",
-        "_fail_stop",
-        "_log",
-        "_marks",
-        "_refusals",
-        "_replica",
-        "_tail_cut",
-        "_target",
-        "_wake",
-        "replaced_count",
-    )
-
     def __init__(
         self,
         contents: Contents,

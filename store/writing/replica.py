@@ -51,25 +51,6 @@ _WRITE_EVERY: Final = 50_000
 class Replica:
     """`DefaultMessageStore.replica`. Only a slave's store may be written through it."""
 
-    __slots__ = (
-        "_committing",
-        "_contents",
-        "_dispatch",
-        "_fail_stop",
-        "_filled",
-        "_is_open",
-        "_log",
-        "_on_deleted",
-        "_on_tables",
-        "_pieces",
-        "_queues",
-        "_settings",
-        "_silent",
-        "_tail_cut",
-        "dispatched_offset",
-        "fault",
-    )
-
     def __init__(
         self,
         contents: Contents,

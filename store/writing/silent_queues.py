@@ -30,8 +30,6 @@ log = structlog.get_logger("triomq.store.writing.silent_queues")
 class SilentQueues:
     """`DefaultMessageStore.silent_queues`. Owns nothing."""
 
-    __slots__ = ("_committing", "_contents", "_fail_stop", "_queues", "_refusals")
-
     def __init__(self, contents: Contents, refusals: Refusals, committing: Committing, fail_stop: FailStop) -> None:
         self._contents = contents
         self._queues = contents.queues
