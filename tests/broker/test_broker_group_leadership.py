@@ -9,13 +9,16 @@ import pytest
 
 from triomq.broker.group.leadership import Leadership
 from triomq.protocol.errors import RequestRefused
+from triomq.protocol.settings import SettingError
 
 
 class Group:
     """Roles of a member that leads, and whose transferee does not take over."""
 
     def __init__(self) -> None:
-        self.member = SimpleNamespace(leader="n0", members=["n0", "n1"], is_leader=True)
+        self.member = SimpleNamespace(
+            leader="n0", members=["n0", "n1", "n2"], is_leader=True, can_take_over=lambda peer: peer == "n1"
+        )
         self.asked: list[str] = []
 
     async def hand_over_to(self, member: str) -> bool:
@@ -32,3 +35,17 @@ async def test_who_did_not_take_over_is_not_shown_as_the_leader() -> None:
         await leadership.wait_saved()
     assert group.asked == ["n1"]
     assert leadership.text() == "n0"
+
+
+def test_a_leader_is_asked_for_a_member_that_can_take_over_or_for_itself() -> None:
+    group = Group()
+    leadership = Leadership(cast(Any, group))
+    leadership.check("n0")  # it leads already, so nothing changes
+    leadership.check("n1")
+    with pytest.raises(SettingError, match="n2 is not there, or lacks too many entries"):
+        leadership.check("n2")
+    with pytest.raises(SettingError, match="'n3' is no member"):
+        leadership.check("n3")
+    group.member.is_leader = False
+    with pytest.raises(SettingError, match="only the leader hands over, and that is n0"):
+        leadership.check("n0")

@@ -288,6 +288,26 @@ def test_a_reset_leaves_only_the_new_beginning(tmp_path: Path) -> None:
     assert (again.begin_index, again.end_index, bodies_of(again)) == (40, 41, [b"a", b"b"])
 
 
+def test_nothing_of_a_replaced_ledger_is_in_memory_or_counts_as_synced(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    for _ in range(3):
+        ledger.append_records(1, opening_record(ledger.end_pos + ENTRY_HEADER_BYTES, 0, bytes(8)))
+    ledger.sync()
+    assert ledger.synced_index == 2
+    ledger.reset(Entry(body=b"a", index=1, pos=4096, size=49, term=3))
+    assert ledger.entry(1).body == b"a"
+    assert [entry.body for entry in ledger.batch(1, 5, 1000)] == [b"a"]
+    assert ledger.synced_index == -1
+
+
+def test_an_index_file_goes_with_the_last_data_file_that_has_its_entries(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    entries = INDEX_BYTES // entry_format.UNIT_BYTES
+    ledger.append(1, [b"x" * (1016 // entries - ENTRY_HEADER_BYTES)] * (2 * entries + 1))
+    ledger.detach_first()
+    assert (ledger.begin_index, ledger.index.first_start) == (entries, INDEX_BYTES)
+
+
 def test_a_ledger_never_begins_within_a_file(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.append(1, [b"x"] * 3)
@@ -422,6 +442,21 @@ def test_a_later_sync_leaves_out_files_that_are_on_disk(tmp_path: Path) -> None:
         ledger.noting.end_sync(sync)
     synced = [one.path[-5:] for one in files.journal if one.kind == "sync"]
     assert synced == ["02048", "03072", "04096", "05120"]
+
+
+def test_files_that_are_written_again_during_a_sync_are_in_the_next_one(tmp_path: Path) -> None:
+    files = RecordingFiles()
+    ledger = opened(tmp_path, files)
+    ledger.append(1, [b"x" * 400] * 6)
+    sync = ledger.noting.begin_sync(ledger.end_index)
+    ledger.cut(1)
+    ledger.append(2, [b"y" * 400] * 4)
+    sync.run()
+    ledger.noting.end_sync(sync)
+    files.journal.clear()
+    ledger.sync()
+    synced = [one.path[-5:] for one in files.journal if one.kind == "sync"]
+    assert synced == ["00000", "01024", "02048"]
 
 
 def test_a_sync_in_a_thread_that_fails_is_not_repeated(tmp_path: Path) -> None:
