@@ -397,6 +397,22 @@ class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
         minimum=1,
     )
 
+    pop_max_in_flight: int = setting(
+        "popMaxInFlight",
+        1_000_000,
+        meaning="messages that were received (POP) and not acknowledged, of all groups: a receive beyond is refused",
+        own=True,
+        minimum=32,
+    )
+
+    pop_max_in_flight_of_group: int = setting(
+        "popMaxInFlightOfGroup",
+        200_000,
+        meaning="messages that were received (POP) and not acknowledged, of one group: a receive beyond is refused",
+        own=True,
+        minimum=32,
+    )
+
     @property
     def registration_period_ms(self) -> int:
         """Return registerNameServerPeriod, limited so that NameServers do not expire the broker."""

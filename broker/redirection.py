@@ -1,15 +1,18 @@
-"""Redirection: what a delayed message and a half message become before they are stored.
+"""Redirection: what a message becomes before it is stored elsewhere than its sender said, or once more.
 
-Both wait in a topic of the broker's own, a delayed one for its time, a half one for the end of its transaction, with
-their real topic and queue in their properties (RocketMQ: CommitLog.asyncPutMessage, TransactionalMessageBridge). A
-message that the store would refuse in its real queue is not redirected: so the store refuses it now, while its sender
-waits, and not when it is due.
+A delayed message and a half message wait in a topic of the broker's own, a delayed one for its time, a half one for the
+end of its transaction, with their real topic and queue in their properties (RocketMQ: CommitLog.asyncPutMessage,
+TransactionalMessageBridge). A message that the store would refuse in its real queue is not redirected: so the store
+refuses it now, while its sender waits, and not when it is due. Retries and dead letters are messages that are stored
+again.
 """
 
 from __future__ import annotations
 
 from triomq.protocol import property_names as names
-from triomq.protocol import sys_flag
+from triomq.protocol import stored_properties, sys_flag
+from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.record import RecordFields
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.delay import DelayLevels
 from triomq.store.results import MessageToStore
@@ -53,3 +56,24 @@ def _redirect(message: MessageToStore, topic: str, queue_id: int, added: dict[st
     message.topic = topic
     message.queue_id = queue_id
     return True
+
+
+def stored_again(record: RecordFields, body: bytes, physical_offset: int, reconsume_times: int) -> MessageToStore:
+    """Return the message of a record for another topic; it names the topic and the id that it had first."""
+    first = {
+        names.RETRY_TOPIC: record.topic.decode("utf-8", "replace"),
+        names.ORIGIN_MESSAGE_ID: offset_message_id(record.store_host, physical_offset),
+    }
+    properties = stored_properties.read(record.properties).table()
+    return MessageToStore(
+        topic="",
+        queue_id=0,
+        body=body,
+        properties=stored_properties.of({**first, **properties}),
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=reconsume_times,
+    )

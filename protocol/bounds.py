@@ -192,6 +192,26 @@ HoldMillis = Annotated[
         clients="far beyond 20,000 ms, the longest default of Java's consumers",
     ),
 ]
+ReceiveCount = Annotated[
+    Int32,
+    Bound(
+        "messages of one receive",
+        limit="1 to 32",
+        beyond="refused as INVALID_PARAMETER",
+        test=BROKER + "test_broker_pop.py::test_a_receive_that_asks_for_what_it_may_not_is_refused",
+        clients="RocketMQ's own: PopMessageProcessor takes no more",
+    ),
+]
+InvisibleMillis = Annotated[
+    Int64,
+    Bound(
+        "time for which a received message is invisible",
+        limit="1 s to 12 h",
+        beyond="refused as INVALID_PARAMETER",
+        test=BROKER + "test_broker_pop.py::test_a_receive_that_asks_for_what_it_may_not_is_refused",
+        clients="RocketMQ's own: its proxy takes 10 s to 12 h, and its push consumer 5 s to 300 s",
+    ),
+]
 SubscriptionVersion = Annotated[Int64, number("version of a subscription", beyond="refused; the newest one counts")]
 BrokerId = Annotated[Int64, number("id of a broker", beyond="refused")]
 TagCode = Annotated[Int64, number("the hash of a tag", beyond="refused")]
@@ -223,6 +243,14 @@ EnumOrdinal = Annotated[
 ]
 FilePath = Annotated[
     str, Meta(max_length=4096), Bound("a file", beyond="refused; so are files that are not in use", clients=BY_HAND)
+]
+
+ReceiptText = Annotated[str, Meta(max_length=2048), Bound("a receipt handle", clients=WORD)]
+AttemptId = Annotated[str, Meta(max_length=NAME_CHARACTERS), Bound("an attempt of an ordered receive", clients=WORD)]
+AckBits = Annotated[
+    str,
+    Meta(max_length=64),
+    Bound("bits of acknowledged messages", clients="far beyond 32 bits as base64: a receive returns 32 messages"),
 ]
 
 MessageId = Annotated[str, Meta(max_length=32_767), Bound("a message", clients=PROPERTY)]

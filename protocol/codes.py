@@ -111,6 +111,13 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329  # admin to broker
     GET_TOPIC_CONFIG = 351  # admin to broker, since RocketMQ 5
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # admin to broker, since RocketMQ 5
+    POP_MESSAGE = 200_050  # client to broker, since RocketMQ 5
+    ACK_MESSAGE = 200_051  # client to broker, since RocketMQ 5
+    PEEK_MESSAGE = 200_052  # client to broker, since RocketMQ 5
+    CHANGE_MESSAGE_INVISIBLETIME = 200_053  # client to broker, since RocketMQ 5
+    NOTIFICATION = 200_054  # client to broker, since RocketMQ 5
+    POLLING_INFO = 200_055  # client to broker, since RocketMQ 5
+    BATCH_ACK_MESSAGE = 200_151  # client to broker, since RocketMQ 5
 
 
 class ResponseCode(IntEnum):
@@ -153,6 +160,11 @@ class ResponseCode(IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215  # declared; a consumer that receives it pulls again after 20 ms
+
+
+INVALID_PARAMETER: Final = 29  # a request of POP asks for what it may not; since RocketMQ 5
+POLLING_FULL: Final = 209  # too many receives wait, or too much is in flight; since RocketMQ 5
+POLLING_TIMEOUT: Final = 210  # a receive waited without success; since RocketMQ 5
 
 
 class LanguageCode(IntEnum):

@@ -60,6 +60,9 @@ _HEADS: Final[dict[tuple[int, int], tuple[Callable[..., bytes], int, int]]] = {
     (8, 20): (_HEAD_V4_V6.pack, FIXED_BYTES + 12, sys_flag.STORE_HOST_V6),
     (20, 20): (_HEAD_V6_V6.pack, FIXED_BYTES + 24, sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6),
 }
+# What a buffer may be; all of them slice, and struct reads them in place.
+Buffer = bytes | bytearray | memoryview
+
 _pack_short: Final = _SHORT.pack
 _unpack_v4_v4: Final = _HEAD_V4_V4.unpack_from
 _unpack_unit: Final = _FLAG_AND_BODY_LENGTH.unpack_from
@@ -204,6 +207,22 @@ def encode_record(message: MessageExt) -> bytes:
     return bytes(tail)
 
 
+def queue_offset_of(data: Buffer) -> int:
+    """Return QUEUEOFFSET of the record with which the buffer begins."""
+    queue_offset: int = _INT64.unpack_from(data, QUEUE_OFFSET_AT)[0]
+    return queue_offset
+
+
+def with_more_reconsume_times(data: bytes, more: int) -> bytes:
+    """Return a record whose RECONSUMETIMES is larger by `more`. No checksum covers the field."""
+    sys_flags = data[SYS_FLAG_AT + 3]
+    at = SYS_FLAG_AT + 4 + 8 + 8
+    at += 20 if sys_flags & sys_flag.BORN_HOST_V6 else 8
+    at += 20 if sys_flags & sys_flag.STORE_HOST_V6 else 8
+    times = int.from_bytes(data[at : at + 4], "big", signed=True) + more
+    return data[:at] + times.to_bytes(4, "big", signed=True) + data[at + 4 :]
+
+
 def encode_blank(size_bytes: int) -> bytes:
     """Return the head of the blank record that fills the last `size_bytes` of a log file; its rest is not written."""
     return _BLANK.pack(size_bytes, BLANK_MAGIC)
@@ -256,10 +275,6 @@ class RecordFields:
         self.body_at = body_at
         self.topic = topic
         self.properties = stored_properties
-
-
-# What a buffer may be; all of them slice, and struct reads them in place.
-Buffer = bytes | bytearray | memoryview
 
 
 def read_fields(buffer: Buffer, offset: int, end: int) -> RecordFields:

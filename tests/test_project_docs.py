@@ -257,7 +257,7 @@ def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> N
     broker, fast, namesrv = request_table.handled_codes()
     to = request_table.directions()
     assert {code for code in RequestCode if "to broker" in to[code]} == broker
-    assert fast == broker - {RequestCode.PULL_MESSAGE}
+    assert fast == broker - {RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE}
     assert {code for code in RequestCode if "to NameServer" in to[code]} == namesrv
 
 
@@ -276,7 +276,10 @@ def test_the_reference_of_the_client_can_be_read_in_the_repository_and_is_curren
 def test_the_reference_of_the_client_is_made_of_directives_on_the_site() -> None:
     page = client_reference.on_site(client_reference.PAGE.read_text())
     assert "<!--" not in page and "```" not in page
-    assert "\n::: triomq.Producer\n::: triomq.TransactionProducer\n" in page
+    assert (
+        "\n::: triomq.Producer\n    options:\n      inherited_members: [client]\n::: triomq.TransactionProducer\n"
+        in page
+    )
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -60,7 +60,7 @@ OTHERS: dict[str, set[str]] = {
     "monitoring": {"structlog", "trio", "h11"},
     "dashboard": {"structlog", "trio", "jinja2"},
     "namesrv": {"structlog", "trio", "msgspec"},
-    "broker": {"structlog", "trio", "msgspec", "yaml", "opentelemetry"},
+    "broker": {"structlog", "trio", "msgspec", "msgpack", "yaml", "opentelemetry"},
     "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},
     "spark": {"pyspark", "pyarrow"},
     "admin": {"yaml"},

@@ -21,6 +21,7 @@ from msgspec import Struct
 from triomq.broker.acl.names import EITHER, PUB, SUB
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
+from triomq.protocol.bodies.batch_ack import BatchAckMessageRequestBody
 from triomq.protocol.bodies.heartbeat import HeartbeatData
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
 from triomq.protocol.codes import RequestCode
@@ -147,6 +148,15 @@ def _locked(body: type[LockBatchRequestBody] | type[UnlockBatchRequestBody]) -> 
     return wanted
 
 
+def _acknowledged(request: RemotingCommand) -> list[Resource]:
+    found: list[Resource] = []
+    for ack in BatchAckMessageRequestBody.decode_request(request.body).acks:
+        if not ack.consumer_group or not ack.topic:
+            raise NameMissing("c or t")
+        found += [(_group_resource(ack.consumer_group), SUB), (ack.topic, SUB)]
+    return found
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 _SENT_V1 = ("topic", "properties", "batch")
@@ -198,6 +208,13 @@ NEEDS: dict[int, Need] = {
         "SUB for the topic, and for the group if one is named",
         wanted=_named(topic="topic", optional_group="consumerGroup"),
     ),
+    RequestCode.POP_MESSAGE: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
+    RequestCode.PEEK_MESSAGE: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
+    RequestCode.NOTIFICATION: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
+    RequestCode.POLLING_INFO: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
+    RequestCode.ACK_MESSAGE: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
+    RequestCode.BATCH_ACK_MESSAGE: _bound("SUB for the topics and groups", _acknowledged),
     RequestCode.UPDATE_AND_CREATE_TOPIC: ADMIN,
     RequestCode.DELETE_TOPIC_IN_BROKER: ADMIN,
     RequestCode.GET_ALL_TOPIC_CONFIG: ADMIN,

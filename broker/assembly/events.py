@@ -4,6 +4,7 @@
                                  made_by_use      ->  Registration       registers soon
                                  made_again       ->  OffsetTable        drops offsets of the topic's former life
                                                       BrokerStats        forgets how far its groups have read
+                                                      PopOnDemand        forgets what is in flight of it
                                  before_create    ->  Quotas             may refuse a topic
     GroupTable (GroupEvents)     before_create    ->  Quotas             may refuse a group
     Replica (log of a slave)     deleted          ->  TopicTable         remembers it, in a group
@@ -22,6 +23,7 @@ What a part learns in its constructor, or when it is run, stands where that is d
     DelayedDelivery              clients wait     <-  Turn               ends a batch for them, outside of a group
     tables of a group            changed          ->  TableLog           writes records of the log       group.py
     ConfigurationUpdate          settings changed ->  what keeps a copy of a setting                     timetable.py
+    Deliveries                   times, moves     ->  Waiting            looks at waiting receives          pop.py
     RemotingServer (Listeners)   connections      ->  tables of clients, quotas, held pulls              listeners.py
 """
 
@@ -48,6 +50,7 @@ def connect(serving: Serving) -> None:
 
     def made_again(topic: str) -> None:
         offsets.remove_outlived(topic, store.reading.max_offset)
+        serving.pop.topic_made_again(topic)
         stats.forget_next_offsets(topic=topic)
 
     topics.tell(

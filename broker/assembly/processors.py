@@ -55,6 +55,10 @@ class Row(NamedTuple):
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
+LOOKS = (RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO)
+ACKS = (RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+BULK_CODES = {RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE}
+"""Requests that yield to others, and are not handled on the fast port."""
 INTERACTIVE_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
 """Requests that pulls yield to."""
 
@@ -63,7 +67,7 @@ def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
     access = serving.access_control
     for codes, processor, pool in processor_list(serving, access):
-        if RequestCode.PULL_MESSAGE in codes:
+        if BULK_CODES.intersection(codes):
             table.register(codes, processor, pool, BULK)
             continue
         work = INTERACTIVE if set(codes) & INTERACTIVE_CODES else None
@@ -107,6 +111,9 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
         Row((RequestCode.END_TRANSACTION,), end_transaction, pools.transaction),
         Row((RequestCode.RESUME_CHECK_HALF_MESSAGE,), ResumeCheckProcessor(transactions.log, audit), pools.admin),
         Row((RequestCode.PULL_MESSAGE,), serving.pull, pools.pull),
+        Row((RequestCode.POP_MESSAGE,), serving.pop, pools.pull),
+        Row(LOOKS, serving.pop, pools.pull),
+        Row(ACKS, serving.pop, pools.consumer),
         *_rows([reply], pools.reply),
         *_rows([client], pools.client),
         Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),

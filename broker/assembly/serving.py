@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from triomq.broker import optional
 from triomq.broker.acl.names import TOOLS_FILE
+from triomq.broker.assembly.pop_on_demand import PopOnDemand
 from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate, KeptValue
@@ -83,12 +84,12 @@ class Serving(Struct, frozen=True):
     tables: Tables
     access_control: AccessControl | None
     host: HostPort
-    address: str
     registration: Registration
     replication: Replication
     writer: MessageWriter
     send: SendProcessor
     pull: PullProcessor
+    pop: PopOnDemand
     undeliverable: Undeliverable
     delivery: DelayedDelivery
     transactions: Transactions
@@ -108,6 +109,11 @@ class Serving(Struct, frozen=True):
     def store(self) -> DefaultMessageStore:
         return self.tables.store
 
+    @property
+    def address(self) -> str:
+        """Return the address that the broker registers, "ip:port"."""
+        return f"{self.tables.configuration.broker.broker_ip1}:{self.host.port}"
+
     async def prepare(self) -> None:
         """Do what a master must have done before requests arrive. In a group that is done when this broker leads."""
         if self.group is not None:
@@ -117,6 +123,7 @@ class Serving(Struct, frozen=True):
             metadata = self.tables.metadata
             await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
             await self.transactions.log.load()
+        await self.pop.load()
 
     def start(self, background: trio.Nursery, ha_port: network.Listening | None) -> None:
         """Start the background tasks. Slaves connect to `ha_port`; a member of a group has none."""
@@ -132,6 +139,7 @@ class Serving(Struct, frozen=True):
         background.start_soon(tables.queue_locks.run)
         background.start_soon(tables.quota_overrides.run)
         background.start_soon(self.pull.long_polling.run)
+        self.pop.start(background)
         background.start_soon(self.registration.run)
         background.start_soon(tables.notifier.run)
         background.start_soon(tables.departures.run)
@@ -156,7 +164,6 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     metadata = tables.metadata
     broker = configuration.broker
     host = HostPort(literal(broker.broker_ip1), port)
-    address = f"{broker.broker_ip1}:{port}"
     nameservers = NameServerList(configuration, AddressServer.from_properties(configuration.properties))
     replication = _replication(tables, client, nameservers)
     writer = _writer(tables, replication)
@@ -169,7 +176,8 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         now_ms=now_ms,
         pool=tables.pools.send,
     )
-    pull = _pull(tables, OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms))
+    filters = _filters(tables)
+    pull = _pull(tables, filters, OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms))
     access_control = _access_control(tables)
     undeliverable = Undeliverable(writer, metadata.topics)
     registration = _registration(tables, client, nameservers, replication, port)
@@ -180,12 +188,12 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         tables=tables,
         access_control=access_control,
         host=host,
-        address=address,
         registration=registration,
         replication=replication,
         writer=writer,
         send=send,
         pull=pull,
+        pop=PopOnDemand(tables, pull, filters, writer),
         undeliverable=undeliverable,
         delivery=delivery,
         transactions=transactions,
@@ -208,16 +216,20 @@ def _writer(tables: Tables, replication: Replication) -> MessageWriter:
     return optional.traced_puts.TracingWriter(*parts, spans=surroundings.spans)
 
 
-def _pull(tables: Tables, offset_moved: OffsetMovedEvents) -> PullProcessor:
-    configuration, metadata, spans = tables.configuration, tables.metadata, tables.surroundings.spans
-    filters = FilterChooser(
-        configuration,
+def _filters(tables: Tables) -> FilterChooser:
+    metadata = tables.metadata
+    return FilterChooser(
+        tables.configuration,
         metadata.consumers,
         metadata.groups,
         metadata.filters,
         now_ms=tables.now_ms,
         account=tables.surroundings.table_memory.account("compiled filters"),
     )
+
+
+def _pull(tables: Tables, filters: FilterChooser, offset_moved: OffsetMovedEvents) -> PullProcessor:
+    configuration, metadata, spans = tables.configuration, tables.metadata, tables.surroundings.spans
     parts = configuration, tables.store, metadata, filters, tables.stats, tables.store_metrics
     pool = tables.pools.pull
     if spans is None:

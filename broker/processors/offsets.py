@@ -27,6 +27,27 @@ from triomq.store.message_store import DefaultMessageStore
 _FIRST_BOOT = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
+class Recency:
+    """Whether the first message of a queue is likely to be in memory. `memory_bytes` is the physical memory of the
+    machine; without it the operating system is queried."""
+
+    def __init__(
+        self, configuration: Configuration, store: DefaultMessageStore, memory_bytes: int | None = None
+    ) -> None:
+        self._configuration = configuration
+        self._store = store
+        self._memory_bytes = _physical_memory_bytes() if memory_bytes is None else memory_bytes
+
+    def is_recent(self, topic: str, queue_id: int) -> bool:
+        """Return whether the queue's first message is not too far back in the log; True for an empty queue."""
+        entries = self._store.reading.queue_entries(topic, queue_id, 0, 1)
+        if not entries:
+            return True
+        behind_bytes = self._store.reading.max_physical_offset - entries[0][0]
+        ratio = self._configuration.store.access_message_in_memory_max_ratio_percent / 100
+        return behind_bytes <= self._memory_bytes * ratio
+
+
 class OffsetProcessor:
     """Handles offset commits and queries of consumers."""
 
@@ -40,14 +61,13 @@ class OffsetProcessor:
         memory_bytes: int | None = None,
         is_outlived: Callable[[str, int, int], bool] = lambda topic, queue_id, queue_offset: False,
     ) -> None:
-        """`memory_bytes` is the physical memory of the machine; without it the operating system is queried.
-        `is_outlived` returns whether an offset of a queue belongs to an earlier life of its topic (topic_lives.py)."""
-        self._configuration = configuration
+        """`memory_bytes` as in Recency. `is_outlived` returns whether an offset of a queue belongs to an earlier life
+        of its topic (topic_lives.py)."""
         self._offsets = offsets
         self._consumers = consumers
         self._store = store
         self._is_outlived = is_outlived
-        self._memory_bytes = _physical_memory_bytes() if memory_bytes is None else memory_bytes
+        self._recency = Recency(configuration, store, memory_bytes)
 
     def processors(self) -> dict[int, Processor]:
         """Return request code -> processor."""
@@ -78,7 +98,7 @@ class OffsetProcessor:
             # A new group starts at the beginning only if that is still recent. Otherwise the client decides where to
             # start.
             first = self._store.reading.min_offset(header.topic, header.queue_id)
-            if first > 0 or self._is_old(header.topic, header.queue_id):
+            if first > 0 or not self._recency.is_recent(header.topic, header.queue_id):
                 raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, _FIRST_BOOT)
             queue_offset = 0
         return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
@@ -110,15 +130,6 @@ class OffsetProcessor:
         if not client_ids:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
         return new_response(request, body=GetConsumerListByGroupResponseBody(consumer_id_list=client_ids).encode())
-
-    def _is_old(self, topic: str, queue_id: int) -> bool:
-        """Return whether the queue's first message is too far back in the log to be in memory."""
-        entries = self._store.reading.queue_entries(topic, queue_id, 0, 1)
-        if not entries:
-            return False
-        behind_bytes = self._store.reading.max_physical_offset - entries[0][0]
-        ratio = self._configuration.store.access_message_in_memory_max_ratio_percent / 100
-        return behind_bytes > self._memory_bytes * ratio
 
 
 def _physical_memory_bytes() -> int:

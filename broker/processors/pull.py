@@ -89,8 +89,11 @@ class PullProcessor:
         self._pace = pace
         self._offset_moved = offset_moved
         self._quotas: Quotas | None = None  # None while there is no quota
-        self._pool = pool
-        self.long_polling = LongPolling(store, pool, self._pull_again)
+        self.long_polling = LongPolling(store, pool)
+
+    def quotas(self) -> Quotas | None:
+        """Return the quotas that pulls count on; None while there are none."""
+        return self._quotas
 
     def use_quotas(self, quotas: Quotas | None) -> None:
         """Count and delay pulls by these quotas from now on; None while there are none."""
@@ -102,12 +105,18 @@ class PullProcessor:
         """Return the response, None for a pull that is held, or what compiles its long expression first."""
         header = request.header(PullMessageRequestHeader)
         expression = header.subscription
-        if expression is not None and len(expression) > REMEMBERED_CHARACTERS and self._filters.must_compile(header):
+        if expression is not None and len(expression) > REMEMBERED_CHARACTERS and self._must_compile(header):
             self._check(connection, header)
             self._commit(header)  # now: an offset that is committed while this waits is a later one
             header = replace(header, sys_flag=header.sys_flag & ~sys_flag.PULL_COMMIT_OFFSET)
             return compile_first(connection, expression, partial(self._pull, connection, request, header))
         return self._pull(connection, request, header)
+
+    def _must_compile(self, header: PullMessageRequestHeader) -> bool:
+        if not header.sys_flag & sys_flag.PULL_SUBSCRIPTION:
+            return False
+        wanted = header.topic, header.consumer_group, header.subscription, header.expression_type
+        return self._filters.must_compile(*wanted)
 
     def _pull(
         self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
@@ -118,8 +127,8 @@ class PullProcessor:
         self._commit(header)
         if isinstance(tried, RemotingCommand):
             return tried
-        patience_end = self._pool.clock() + self._patience_seconds(header)
-        return self._hold(tried, ParkedPull(connection, request, header, patience_end))
+        patience_end = self.long_polling.patience_end(self._wait_ms(header))
+        return self._hold(tried, ParkedPull(connection, request, header, patience_end, self._pull_again))
 
     def _pull_again(self, parked: ParkedPull) -> None:
         """Process a held pull again: the same, but without committing offsets."""
@@ -145,7 +154,7 @@ class PullProcessor:
         if quotas is not None:
             excess = quotas.excess_of_pull(connection, request, header.consumer_group)
             if excess is not None:
-                if not self._patience_seconds(header):
+                if not self._wait_ms(header):
                     raise quotas.refusal(excess, connection.remote)
                 return OverQuota(quotas, excess, partial(self._nothing_yet, request, header, group))
         result = self._read(header, message_filter)
@@ -167,13 +176,13 @@ class PullProcessor:
         if not is_outlived(self._topics, self._store.reading, topic, queue_id, queue_offset):
             self._offsets.commit(header.consumer_group, topic, queue_id, queue_offset)
 
-    def _patience_seconds(self, header: PullMessageRequestHeader) -> float:
+    def _wait_ms(self, header: PullMessageRequestHeader) -> int:
         """Return how long the client lets a pull wait for news or a quota."""
         if not header.sys_flag & sys_flag.PULL_SUSPEND:
             return 0
         broker = self._configuration.broker
         wait_ms = header.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
-        return max(0, min(wait_ms, MAX_WAIT_MS)) / 1000
+        return max(0, min(wait_ms, MAX_WAIT_MS))
 
     def _nothing_yet(
         self, request: RemotingCommand, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, remark: str

@@ -22,14 +22,13 @@ from triomq.broker.put_responses import FAQ, with_reason
 from triomq.broker.record_border import topic_at
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.topics import both_ways
-from triomq.protocol import permission, stored_properties
+from triomq.protocol import permission
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RecordError, RequestRefused
 from triomq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
-from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.record import RecordFields, read_fields
 from triomq.protocol.system_topics import dlq_topic, retry_topic
 from triomq.remoting.connection import Connection
@@ -150,23 +149,9 @@ class SendBackProcessor:
 
     def _message(self, header: ConsumerSendMsgBackRequestHeader, record: RecordFields, body: bytes) -> MessageToStore:
         """Return the message in the form that is stored again; hosts and times stay those of the first storage."""
-        first = {
-            names.RETRY_TOPIC: record.topic.decode("utf-8", "replace"),
-            names.ORIGIN_MESSAGE_ID: offset_message_id(record.store_host, header.offset),
-        }
-        properties = stored_properties.read(record.properties).table()
-        return MessageToStore(
-            topic="",
-            queue_id=0,
-            body=body,
-            properties=stored_properties.of({**first, **properties, names.WAIT: "false"}),
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            store_host=record.store_host,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            reconsume_times=record.reconsume_times + 1,
-        )
+        message = redirection.stored_again(record, body, header.offset, record.reconsume_times + 1)
+        message.properties = message.properties.with_({names.WAIT: "false"})
+        return message
 
     @staticmethod
     def _is_given_up(

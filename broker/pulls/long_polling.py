@@ -1,4 +1,4 @@
-"""Long polling: pulls that found nothing new and wait for it (RocketMQ: PullRequestHoldService).
+"""Long polling: pulls that found nothing new and wait for it (RocketMQ: PullRequestHoldService), and receives (POP).
 
 A parked pull waits on its queue's watermark. When the queue grows, the store looks for a match among the new entries; a
 match answers the pull, otherwise it keeps waiting behind them. When its time is over, it is answered with what is there
@@ -8,8 +8,9 @@ One heap holds all deadlines; answered pulls stay in it until their time comes, 
 pool bounds the number of parked pulls. When it is full, or memory is tight, the connection that holds the most makes
 room for the others: its oldest pulls get their response early. Only the event loop touches any of this.
 
-Pulls wait for three things: news (nothing_new.py), a quota (over_quota.py), the disk (on_disk.py). Here all are alike:
-they count together, end with their connection, are evicted, and run again when what they waited for has come.
+Pulls wait for three things: news (nothing_new.py), a quota (over_quota.py), the disk (on_disk.py); receives for a
+message of any of their queues (broker/pop/waiting.py), a quota, the disk. Here all are alike: they count together, end
+with their connection, are evicted, and run again when what they waited for has come.
 
 An orderly stop answers all held pulls as if their time were over, and refuses those that come afterwards (`end`).
 RocketMQ's Java client 4.9 does not notice that a pull ended with its connection: it waits 30 s for the response, and
@@ -29,7 +30,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
 import trio
@@ -43,7 +44,6 @@ from triomq.remoting.processor_table import Pool
 from triomq.remoting.scheduling.step_line import NO_LINE
 from triomq.store.message_store import DefaultMessageStore
 from triomq.store.results import GetStatus, MessageFilter
-from triomq.store.watermark import Waiter
 
 log = structlog.get_logger("triomq.broker.pulls.long_polling")
 
@@ -78,22 +78,27 @@ RESPONSES_IN_A_ROW: Final = 64
 _NO_MATCH: Final = GetStatus.NO_MATCHED_MESSAGE
 
 
-class ParkedPull:
-    """One waiting pull. Until `patience_end` (trio's time) its client lets it wait. Up to the queue offset
-    `scanned_offset` nothing matched its filter."""
+class Waits(Protocol):
+    """What a parked request waits for."""
+
+    def cancel(self) -> None:
+        """Wait no longer."""
+
+
+class Parked:
+    """One waiting request: a pull, or a receive (POP). Until `patience_end` (trio's time) its client lets it wait.
+    `answer` runs it once more and sends its response, whatever it finds."""
 
     __slots__ = (
+        "answer",
         "connection",
         "failure",
         "fetch_end",
-        "header",
         "held_bytes",
         "is_delayed",
         "is_parked",
-        "message_filter",
         "patience_end",
         "request",
-        "scanned_offset",
         "since",
         "waited_for",
         "waiter",
@@ -103,32 +108,29 @@ class ParkedPull:
         self,
         connection: Connection,
         request: RemotingCommand,
-        header: PullMessageRequestHeader,
         patience_end: float,
+        expression: str | None,
+        answer: Callable[[Any], None],
     ) -> None:
+        self.answer = answer
         self.connection = connection
         self.request = request
-        self.header = header
         self.patience_end = patience_end
-        self.held_bytes = PARKED_BYTES + request.held_bytes + len(header.subscription or "")
+        self.held_bytes = PARKED_BYTES + request.held_bytes + len(expression or "")
         self.is_parked = False
         self.waited_for: object = None  # what it waits for, or waited for last
-        self.message_filter: MessageFilter | None = None
-        self.scanned_offset = header.queue_offset
         self.is_delayed = False  # it waits for a quota, or did, and is counted among those
         self.fetch_end: float | None = None  # until then it waits for the disk, since it has begun to
         self.failure: str | None = None  # why what it waits for was not read from the disk
         self.since = inf  # when it left: since when it was held
-        self.waiter: Waiter | None = None
+        self.waiter: Waits | None = None
 
-    def again(self) -> ParkedPull:
-        """Return the same pull, to be held once more: deadlines of this one are still in the heap."""
-        pull = ParkedPull(self.connection, self.request, self.header, self.patience_end)
-        pull.waited_for = self.waited_for
-        pull.is_delayed = self.is_delayed
-        pull.fetch_end = self.fetch_end
-        pull.failure = self.failure
-        return pull
+    def waited_like(self, former: Parked) -> None:
+        """Continue the wait of this request, which was parked before: its deadlines are still in the heap."""
+        self.waited_for = former.waited_for
+        self.is_delayed = former.is_delayed
+        self.fetch_end = former.fetch_end
+        self.failure = former.failure
 
     def end_time(self, now: float) -> None:
         """Let its time be over at `now`: it may not be held again."""
@@ -136,24 +138,48 @@ class ParkedPull:
         self.fetch_end = now if self.fetch_end is None else min(self.fetch_end, now)
 
 
-_Deadline: TypeAlias = tuple[float, int, ParkedPull]
+class ParkedPull(Parked):
+    """One waiting pull. Up to the queue offset `scanned_offset` nothing matched its filter."""
+
+    __slots__ = ("header", "message_filter", "scanned_offset")
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        patience_end: float,
+        answer: Callable[[Any], None],
+    ) -> None:
+        super().__init__(connection, request, patience_end, header.subscription, answer)
+        self.header = header
+        self.message_filter: MessageFilter | None = None
+        self.scanned_offset = header.queue_offset
+
+    def again(self) -> ParkedPull:
+        """Return the same pull, to be held once more."""
+        pull = ParkedPull(self.connection, self.request, self.header, self.patience_end, self.answer)
+        pull.waited_like(self)
+        return pull
+
+
+_Deadline: TypeAlias = tuple[float, int, Parked]
 
 
 class LongPolling:
-    """All parked pulls. `answer` runs a pull once more and sends its response, whatever it finds."""
+    """All parked requests."""
 
-    def __init__(self, store: DefaultMessageStore, pool: Pool, answer: Callable[[ParkedPull], None]) -> None:
+    def __init__(self, store: DefaultMessageStore, pool: Pool) -> None:
         self._store = store
         self._pool = pool
-        self._answer = answer
         self._deadlines: list[_Deadline] = []
         self._numbers = count()
-        self._by_connection: dict[Connection, dict[ParkedPull, None]] = {}  # the oldest first
+        self._by_connection: dict[Connection, dict[Parked, None]] = {}  # the oldest first
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._largest_holder: Connection | None = None
         self._largest_held = 0  # by it, when it was found
         self._to_purge: list[_Deadline] = []  # of the heap before; see `_purge`
-        self._gone: deque[ParkedPull] = deque()  # pulls of closed connections
+        self._gone: deque[Parked] = deque()  # pulls of closed connections
         self._is_running = False
         self._sooner = trio.Event()
         self.has_ended = False
@@ -173,7 +199,7 @@ class LongPolling:
         self._wait(parked)
         self._check_memory(parked)
 
-    def hold(self, parked: ParkedPull, due: float) -> None:
+    def hold(self, parked: Parked, due: float) -> None:
         """Hold a pull until `due` (trio's time)."""
         self._enter(parked, due)
         self._check_memory(parked)
@@ -191,6 +217,10 @@ class LongPolling:
         with trio.move_on_after(RETURN_SECONDS):
             await self._all_returned.wait()
 
+    def patience_end(self, wait_ms: int) -> float:
+        """Return until when (trio's time) a request may be held whose client waits this long, from now on."""
+        return self._pool.clock() + wait_ms / 1000
+
     def refusal(self) -> RequestRefused:
         """Return the refusal of a pull that came after `end`."""
         self._to_return -= 1
@@ -204,10 +234,11 @@ class LongPolling:
 
     def queues_of(self, connection: Connection, group: str, most: int) -> list[tuple[str, int]]:
         """Return topic and queue id of pulls of a connection for a group; of at most this number of its pulls."""
-        headers = [parked.header for parked in islice(self._by_connection.get(connection, ()), most)]
+        held = islice(self._by_connection.get(connection, ()), most)
+        headers = [parked.header for parked in held if isinstance(parked, ParkedPull)]
         return [(header.topic, header.queue_id) for header in headers if header.consumer_group == group]
 
-    def _enter(self, parked: ParkedPull, due: float) -> None:
+    def _enter(self, parked: Parked, due: float) -> None:
         connection = parked.connection
         parked.is_parked = True
         self._pool.entered(parked)
@@ -220,7 +251,7 @@ class LongPolling:
             self._sooner.set()
         heappush(self._deadlines, (due, next(self._numbers), parked))
 
-    def _check_memory(self, parked: ParkedPull) -> None:
+    def _check_memory(self, parked: Parked) -> None:
         if parked.connection.hold(parked.held_bytes):
             holder = self._find_largest_holder()
             if holder is not None:
@@ -323,8 +354,8 @@ class LongPolling:
         else:
             self._wait(parked)
 
-    def run_again(self, parked: ParkedPull) -> None:
-        """Run a pull before its time, unless it has its response by now."""
+    def run_again(self, parked: Parked) -> None:
+        """Run a request before its time, unless it has its response by now."""
         if parked.is_parked and parked.connection.is_open:
             self._finish(parked)
 
@@ -357,16 +388,16 @@ class LongPolling:
                 return True
         return True
 
-    def _finish(self, parked: ParkedPull) -> None:
+    def _finish(self, parked: Parked) -> None:
         mine = self._by_connection.get(parked.connection)
         if mine is not None:
             mine.pop(parked, None)
             if not mine:
                 self._leave(parked.connection)
         self._forget(parked)
-        self._answer(parked)
+        parked.answer(parked)
 
-    def _forget(self, parked: ParkedPull) -> None:
+    def _forget(self, parked: Parked) -> None:
         parked.is_parked = False
         parked.connection.hold(-parked.held_bytes)
         parked.since = self._pool.left(parked)

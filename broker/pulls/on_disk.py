@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
+from triomq.broker.pulls.long_polling import LongPolling, Parked
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import RequestRefused
@@ -32,7 +32,7 @@ class OnDisk:
         self._missing = missing
         self._respond = respond
 
-    def hold(self, polling: LongPolling, pull: ParkedPull) -> bool:
+    def hold(self, polling: LongPolling, pull: Parked) -> bool:
         """Hold a pull until what it misses is read, unless its time is over or a read has failed. Return whether it is
         held. The pulls of one connection run in its turns: the same blocks may hold what a thousand of them want."""
         now = trio.current_time()
@@ -53,7 +53,7 @@ class OnDisk:
         self._cold.fetch(self._missing, read)
         return True
 
-    def response(self, pull: ParkedPull) -> RemotingCommand:
+    def response(self, pull: Parked) -> RemotingCommand:
         """Return the response to a pull that is not held: its client pulls again. Raises RequestRefused if the disk
         cannot be read."""
         if pull.failure is not None:

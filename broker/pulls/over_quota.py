@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from triomq.broker.pulls.long_polling import LongPolling, ParkedPull
+from triomq.broker.pulls.long_polling import LongPolling, Parked
 from triomq.broker.quotas.quotas import Excess, Quotas
 from triomq.protocol.command import RemotingCommand
 
@@ -27,7 +27,7 @@ class OverQuota:
         self._excess = excess
         self._respond = respond
 
-    def hold(self, polling: LongPolling, pull: ParkedPull) -> bool:
+    def hold(self, polling: LongPolling, pull: Parked) -> bool:
         """Hold a pull, unless its time is over. Return whether it is held. The pulls of one connection run one after
         the other: there may be room for one, and many that look for it at once would hold up the others."""
         now = trio.current_time()
@@ -42,6 +42,6 @@ class OverQuota:
         polling.hold(pull, min(pull.patience_end, now + delay_seconds))
         return True
 
-    def response(self, pull: ParkedPull) -> RemotingCommand:
+    def response(self, pull: Parked) -> RemotingCommand:
         """Return the response to a pull that is not held: its client pulls again."""
         return self._respond(self._excess.remark)

@@ -68,52 +68,65 @@ class FilterChooser:
 
     def choose(self, header: PullMessageRequestHeader) -> MessageFilter | None:
         """Return the filter of a pull, None if it wants every message. Raises RequestRefused."""
-        in_request = header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
-        support_retry = self._configuration.broker.filter_support_retry
-        if in_request:
-            expression = header.subscription
-            if expression == SUB_ALL and is_tag_type(header.expression_type) and not support_retry:
-                return None  # the usual case
-            try:
-                is_short = expression is None or len(expression) <= KEPT_SUBSCRIPTION_CHARACTERS
-                build = _kept_subscription if is_short else _subscription
-                subscription = build(header.topic, expression, header.expression_type)
-            except SubscriptionError:
-                raise RequestRefused(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-                ) from None
-        else:
-            subscription = self._registered(header)
+        if header.sys_flag & sys_flag.PULL_SUBSCRIPTION:
+            return self.of_request(header.topic, header.consumer_group, header.subscription, header.expression_type)
+        subscription = self._registered(header)
         if subscription.is_tag:
-            if subscription.sub_string == SUB_ALL and not (support_retry and is_retry_topic(header.topic)):
-                return None
-            return message_filter(subscription, None, self._filters, support_retry=support_retry)
+            return self._tag_filter(header.topic, subscription)
+        self._check_enabled(subscription)
+        return self._filter(subscription, self._registered_filter(header))
+
+    def of_request(
+        self, topic: str, group: str, expression: str | None, expression_type: str | None
+    ) -> MessageFilter | None:
+        """Return the filter that a request itself names, None if it wants every message. Raises RequestRefused."""
+        if expression == SUB_ALL and is_tag_type(expression_type) and not self._supports_retry:
+            return None  # the usual case
+        try:
+            is_short = expression is None or len(expression) <= KEPT_SUBSCRIPTION_CHARACTERS
+            build = _kept_subscription if is_short else _subscription
+            subscription = build(topic, expression, expression_type)
+        except SubscriptionError:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            ) from None
+        if subscription.is_tag:
+            return self._tag_filter(topic, subscription)
+        self._check_enabled(subscription)
+        if subscription.expression_type != SQL92:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {unknown_type(subscription.expression_type)}",
+            )
+        return self._filter(subscription, self._compiled(topic, group, subscription.sub_string))
+
+    @property
+    def _supports_retry(self) -> bool:
+        return self._configuration.broker.filter_support_retry
+
+    def _tag_filter(self, topic: str, subscription: SubscriptionData) -> MessageFilter | None:
+        if subscription.sub_string == SUB_ALL and not (self._supports_retry and is_retry_topic(topic)):
+            return None
+        return self._filter(subscription, None)
+
+    def _filter(self, subscription: SubscriptionData, compiled: ConsumerFilter | None) -> MessageFilter | None:
+        return message_filter(subscription, compiled, self._filters, support_retry=self._supports_retry)
+
+    def _check_enabled(self, subscription: SubscriptionData) -> None:
         if not self._configuration.broker.enable_property_filter:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {subscription.expression_type}",
             )
-        if in_request:
-            if subscription.expression_type != SQL92:
-                raise RequestRefused(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    f"parse the consumer's subscription failed: {unknown_type(subscription.expression_type)}",
-                )
-            compiled = self._compiled(header.topic, header.consumer_group, subscription.sub_string)
-        else:
-            compiled = self._registered_filter(header)
-        return message_filter(subscription, compiled, self._filters, support_retry=support_retry)
 
-    def must_compile(self, header: PullMessageRequestHeader) -> bool:
-        """Return whether `choose` would compile an expression that takes long."""
-        expression = header.subscription
+    def must_compile(self, topic: str, group: str, expression: str | None, expression_type: str | None) -> bool:
+        """Return whether `of_request` would compile an expression that takes long."""
         return (
             expression is not None
             and len(expression) > REMEMBERED_CHARACTERS
-            and header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
-            and header.expression_type == SQL92
+            and expression_type == SQL92
             and self._configuration.broker.enable_property_filter
-            and (header.topic, header.consumer_group, expression) not in self._kept
+            and (topic, group, expression) not in self._kept
         )
 
     def _compiled(self, topic: str, group: str, expression: str) -> ConsumerFilter:

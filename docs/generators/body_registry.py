@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from triomq.protocol.bodies.base import Body
+from triomq.protocol.bodies.batch_ack import BatchAckMessageRequestBody
 from triomq.protocol.bodies.consume_stats import TopicStatsTable
 from triomq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from triomq.protocol.bodies.kv_table import KVTable
@@ -30,6 +31,7 @@ from triomq.protocol.codes import RequestCode as Code
 REQUEST_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
     Code.HEART_BEAT: (HeartbeatData,),
     Code.CHECK_CLIENT_CONFIG: (CheckClientRequestBody,),
+    Code.BATCH_ACK_MESSAGE: (BatchAckMessageRequestBody,),
     Code.LOCK_BATCH_MQ: (LockBatchRequestBody,),
     Code.UNLOCK_BATCH_MQ: (UnlockBatchRequestBody,),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (SubscriptionGroupConfig,),

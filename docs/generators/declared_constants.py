@@ -50,6 +50,7 @@ _KEPT = "tests/broker/test_broker_kept_tables.py::"
 _FILTERS = "tests/broker/test_broker_filter_bounds.py::"
 _REGISTRATION = "tests/protocol/test_protocol_registration.py::"
 _BOUNDS = "tests/broker/test_broker_bounds.py::"
+_POP = "tests/broker/test_broker_pop.py::"
 _BODIES = "tests/protocol/test_protocol_bodies.py::"
 _FASTJSON = "tests/protocol/test_protocol_fastjson.py::"
 _KV = "tests/namesrv/test_namesrv_kv_config.py::"
@@ -174,6 +175,34 @@ CONSTANTS: tuple[Constant, ...] = (
         "refused as SYSTEM_BUSY",
         _CLIENTS + "test_a_long_lock_request_is_refused_before_it_is_decoded",
         clients="far beyond 100 bytes for each of these queues",
+    ),
+    Constant(
+        "broker.processors.ack.MAX_ACKS",
+        "acknowledgements of one request",
+        "refused as INVALID_PARAMETER",
+        _POP + "test_a_batch_acknowledges_what_its_bits_say",
+        clients="far beyond one for each queue of the receives that a client acknowledges together",
+    ),
+    Constant(
+        "broker.processors.pop.MAX_MESSAGES",
+        "messages of one receive",
+        "refused as INVALID_PARAMETER",
+        _POP + "test_a_receive_that_asks_for_what_it_may_not_is_refused",
+        clients="RocketMQ's own: PopMessageProcessor takes no more",
+    ),
+    Constant(
+        "broker.processors.pop.MAX_INVISIBLE_MS",
+        "ms for which a received message is invisible",
+        "refused as INVALID_PARAMETER",
+        _POP + "test_a_receive_that_asks_for_what_it_may_not_is_refused",
+        clients="RocketMQ's own: its proxy takes 12 h at most, and its push consumer 300 s",
+    ),
+    Constant(
+        "broker.processors.pop.MAX_WAIT_MS",
+        "ms for which a receive is held",
+        "clamped",
+        _POP + "test_no_receive_is_held_longer_than_the_longest_hold",
+        clients="far beyond 20,000 ms, the longest default of Java's consumers",
     ),
     Constant(
         "broker.processors.pull.MAX_WAIT_MS",

@@ -61,7 +61,7 @@ def directions() -> dict[RequestCode, str]:
     """Return code -> "client to broker" and the like, from the comments beside the codes."""
     source = (ROOT / "protocol/codes.py").read_text()
     body = source[source.index("class RequestCode") : source.index("class ResponseCode")]
-    found = dict(re.findall(r"(?m)^    ([A-Z0-9_]+) = \d+  # (.*)$", body))
+    found = dict(re.findall(r"(?m)^    ([A-Z0-9_]+) = [\d_]+  # (.*)$", body))
     return {code: found[code.name] for code in RequestCode}
 
 

@@ -17,6 +17,7 @@ from triomq.protocol.headers import (
     message_query,
     namesrv,
     offset,
+    pop,
     pull,
     send,
     topic,
@@ -123,6 +124,13 @@ REQUEST_HEADERS: Final[dict[int, type[Header] | None]] = {
     Code.DELETE_EXPIRED_COMMITLOG: None,
     Code.GET_TOPIC_CONFIG: topic.GetTopicConfigRequestHeader,
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: group.GetSubscriptionGroupConfigRequestHeader,
+    Code.POP_MESSAGE: pop.PopMessageRequestHeader,
+    Code.ACK_MESSAGE: pop.AckMessageRequestHeader,
+    Code.PEEK_MESSAGE: pop.PeekMessageRequestHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: pop.ChangeInvisibleTimeRequestHeader,
+    Code.NOTIFICATION: pop.NotificationRequestHeader,
+    Code.POLLING_INFO: pop.PollingInfoRequestHeader,
+    Code.BATCH_ACK_MESSAGE: None,
 }
 
 RESPONSE_HEADERS: Final[dict[int, type[Header] | None]] = {
@@ -224,4 +232,11 @@ RESPONSE_HEADERS: Final[dict[int, type[Header] | None]] = {
     Code.DELETE_EXPIRED_COMMITLOG: None,
     Code.GET_TOPIC_CONFIG: None,
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: None,
+    Code.POP_MESSAGE: pop.PopMessageResponseHeader,
+    Code.ACK_MESSAGE: None,
+    Code.PEEK_MESSAGE: pop.PopMessageResponseHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: pop.ChangeInvisibleTimeResponseHeader,
+    Code.NOTIFICATION: pop.NotificationResponseHeader,
+    Code.POLLING_INFO: pop.PollingInfoResponseHeader,
+    Code.BATCH_ACK_MESSAGE: None,
 }

@@ -65,6 +65,9 @@ class Row:
 
 V2 = dict(zip(send_fields("T"), "abcdefghijkm", strict=True))
 QUEUE = {"topic": "Orders", "queueId": 0}
+RECEIVE = {"queueId": 0, "maxMsgNums": 1, "invisibleTime": 1000, "pollTime": 0, "bornTime": 0, "initMode": 0}
+HANDLE = {"queueId": 0, "extraInfo": "0 1 1000 0 0 broker-a 0 0", "offset": 0}
+BATCH_ACK = json.dumps({"acks": [{"c": "Buyers", "t": "Orders", "q": 0, "so": 0, "pt": 1, "b": "AQ=="}]}).encode()
 BOTH = {"topic": "Orders", "consumerGroup": "Buyers"}
 LOCKS = json.dumps(
     {"clientId": "c", "consumerGroup": "Buyers", "mqSet": [{"topic": "Orders", "brokerName": "b", "queueId": 0}]}
@@ -135,6 +138,13 @@ def rows(plain_offset: int, half: tuple[int, int]) -> dict[int, Row]:
         code.GET_CONSUME_STATS: Row(BY_PERMISSION, BOTH),
         code.QUERY_CONSUME_TIME_SPAN: Row(BY_PERMISSION, {"topic": "Orders", "group": "Buyers"}),
         code.QUERY_CONSUME_QUEUE: Row(BY_PERMISSION, {**BOTH, "queueId": 0, "index": 0, "count": 1}),
+        code.POP_MESSAGE: Row(BY_PERMISSION, {**BOTH, **RECEIVE}, is_on_fast_port=False),
+        code.PEEK_MESSAGE: Row(BY_PERMISSION, {**BOTH, "queueId": 0, "maxMsgNums": 1}),
+        code.NOTIFICATION: Row(BY_PERMISSION, {**BOTH, "queueId": 0, "pollTime": 0, "bornTime": 0}),
+        code.POLLING_INFO: Row(BY_PERMISSION, {**BOTH, "queueId": 0}),
+        code.ACK_MESSAGE: Row(BY_PERMISSION, {**BOTH, **HANDLE}),
+        code.CHANGE_MESSAGE_INVISIBLETIME: Row(BY_PERMISSION, {**BOTH, **HANDLE, "invisibleTime": 1000}),
+        code.BATCH_ACK_MESSAGE: Row(BY_PERMISSION, {}, BATCH_ACK),
     }
     found.update(dict.fromkeys(map(int, administration()), Row(BY_ADMIN)))
     found.update(dict.fromkeys(map(int, of_other_servers()), Row(BY_NOBODY)))

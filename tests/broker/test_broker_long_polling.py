@@ -47,7 +47,7 @@ class Held:
         self.lab = lab
         self.pool = Pool("pull", 100)
         self.answered: list[ParkedPull] = []
-        self.polling = LongPolling(lab.store, self.pool, self.answered.append)
+        self.polling = LongPolling(lab.store, self.pool)
 
     def park(
         self,
@@ -68,7 +68,8 @@ class Held:
             sub_version=0,
         )
         connection = connection or FakeConnection()
-        pull = ParkedPull(connection, new_request(11), header, trio.current_time() + wait_seconds)  # type: ignore[arg-type]
+        end = trio.current_time() + wait_seconds
+        pull = ParkedPull(connection, new_request(11), header, end, self.answered.append)
         self.polling.hold_for_news(pull, message_filter)
         return connection
 
@@ -169,7 +170,7 @@ async def test_a_stop_answers_every_held_pull_as_if_its_time_were_over(
     nursery.start_soon(held.polling.run)
     for number in range(2 * RESPONSES_IN_A_ROW):
         held.park(0, connection=FakeConnection(f"10.0.0.1:{number % 5}"))
-    delayed = ParkedPull(held.park(0), new_request(11), held.polling._deadlines[0][2].header, inf)
+    delayed = ParkedPull(held.park(0), new_request(11), held.polling._deadlines[0][2].header, inf, held.answered.append)
     held.polling.hold(delayed, inf)
     began = trio.current_time()
     await held.polling.end()

@@ -33,8 +33,12 @@ SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").r
 # processor refuses what is not possible here, with a sentence.)
 REFUSED: dict[int, str] = {}
 
-# Request codes of RocketMQ 5 that its tools need for what a broker of 4.9.7 can do, too.
-LATER = {RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG}
+# Request codes of RocketMQ 5: those that its tools need for what a broker of 4.9.7 can do, too, and those of POP.
+LATER = {
+    *(RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG),
+    *(RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
+    *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
+}
 
 RECORDS: dict[str, type] = {
     "BrokerConfig": BrokerSettings,

@@ -53,7 +53,7 @@ async def test_a_pull_that_a_leader_holds_gets_what_the_next_leader_commits(tmp_
     clock = FakeClock(step_ms=1)
     former, new = await open_member(tmp_path / "n0", clock), await open_member(tmp_path / "n1", clock)
     answered: list[ParkedPull] = []
-    polling = LongPolling(former.store, Pool("pull", 10), answered.append)
+    polling = LongPolling(former.store, Pool("pull", 10))
     await former.lead()
     header = PullMessageRequestHeader(
         consumer_group="G",
@@ -66,7 +66,8 @@ async def test_a_pull_that_a_leader_holds_gets_what_the_next_leader_commits(tmp_
         suspend_timeout_millis=15_000,
         sub_version=0,
     )
-    polling.hold_for_news(ParkedPull(FakeConnection(), new_request(11), header, trio.current_time() + 15), None)
+    end = trio.current_time() + 15
+    polling.hold_for_news(ParkedPull(FakeConnection(), new_request(11), header, end, answered.append), None)
     former.leads = False
     former.store.quorum.follow("n1 leads the group")
     await new.lead()

@@ -63,7 +63,16 @@ def header_classes() -> dict[str, type[Header]]:
     return {cls.__name__: cls for cls in known if cls is not None}
 
 
-LATER = {"GET_TOPIC_CONFIG": 351, "GET_SUBSCRIPTIONGROUP_CONFIG": 352}
+POP = {
+    "POP_MESSAGE": 200_050,
+    "ACK_MESSAGE": 200_051,
+    "PEEK_MESSAGE": 200_052,
+    "CHANGE_MESSAGE_INVISIBLETIME": 200_053,
+    "NOTIFICATION": 200_054,
+    "POLLING_INFO": 200_055,
+    "BATCH_ACK_MESSAGE": 200_151,
+}
+LATER = {"GET_TOPIC_CONFIG": 351, "GET_SUBSCRIPTIONGROUP_CONFIG": 352, **POP}
 """Codes of RocketMQ 5 that are known here."""
 
 

@@ -1,0 +1,566 @@
+"""Deliveries: what each group receives of each queue, what is in flight, and what it has done with (RocketMQ:
+PopMessageProcessor, PopBufferMergeService, AckMessageProcessor, ChangeInvisibleTimeProcessor).
+
+A receive looks first (`_look`), writes what it will take into the log, and only then takes it: if the log cannot be
+written, nothing has changed. Nothing in between awaits. So do acknowledgements and changes of invisible times.
+
+The offset that a group commits is in the table of offsets as well, where administrators and consumers that pull change
+it. `_Queue.committed` is what was written there last; another value there means that somebody moved the group
+(`_follow_moves`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import structlog
+import trio
+from msgspec import Struct
+
+from triomq.broker.errors import TableFull
+from triomq.broker.pop import log_records
+from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
+from triomq.broker.pop.log import InFlightLog
+from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
+from triomq.protocol import record
+from triomq.protocol.clock import NowMs
+from triomq.remoting.table_memory import TableAccount
+from triomq.store.reading.reading import Reading
+from triomq.store.results import GetStatus, MessageFilter, Missing
+
+log = structlog.get_logger("triomq.broker.pop")
+
+QUEUE_BYTES: Final = 1000
+"""The memory that a queue of a group takes, beside what is in flight."""
+SCANS_IN_A_RECEIVE: Final = 8
+"""How many windows of messages that the filter does not want one receive passes over in a queue."""
+QUEUES_IN_A_STEP: Final = 256
+_FOUND: Final = GetStatus.FOUND
+
+
+class Key(NamedTuple):
+    """A queue of a topic as one group consumes it."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
+def _nobody(topic: str, group: str) -> None:
+    """Hear of nothing."""
+
+
+class DeliveryEvents(Struct, frozen=True):
+    """Called with topic and group. `times_changed`: messages in flight are ready again at other times than before.
+    `moved`: somebody has moved the group, and what was received may be received again."""
+
+    times_changed: Callable[[str, str], None] = _nobody
+    moved: Callable[[str, str], None] = _nobody
+
+
+class Wanted(Struct, frozen=True):
+    """What a receive asks for. `begins_first`: a group without an offset begins at the first message of a queue, not at
+    the last. A message that was received `most_attempts` times is a dead letter when it would come again."""
+
+    most: int
+    invisible_ms: int
+    most_attempts: int
+    message_filter: MessageFilter | None
+    begins_first: bool
+
+
+class DeadLetter(NamedTuple):
+    """A message that was received too often, and its record."""
+
+    key: Key
+    queue_offset: int
+    record: bytes
+
+
+class Received(Struct):
+    """What a receive took: records as they are stored, but for RECONSUMETIMES, and the queue offsets of each queue in
+    the order of the records. `dead`: what the caller puts among the dead letters and then acknowledges; otherwise it
+    comes again. `missing`: nothing, because this is on the disk only."""
+
+    popped_ms: int
+    records: list[bytes]
+    offsets: dict[int, list[int]]
+    dead: list[DeadLetter]
+    missing: Missing | None = None
+
+
+class _Queue:
+    """`number`: that of the queue in the log's file, -1 if that does not name it yet."""
+
+    __slots__ = ("committed", "in_flight", "number")
+
+    def __init__(self, in_flight: InFlight, committed: int) -> None:
+        self.in_flight = in_flight
+        self.committed = committed
+        self.number = -1
+
+
+class _Plan(Struct):
+    """What a receive will take from one queue."""
+
+    key: Key
+    queue: _Queue
+    taken: list[int]  # from the heap of times
+    again: list[int]
+    gone: list[int]  # those whose message is not stored any more
+    fresh: list[int]
+    next_offset: int
+
+
+class Deliveries:
+    """See the module's docstring. `limits` returns the most messages in flight in one group, and in all."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        offsets: OffsetTable,
+        *,
+        now_ms: NowMs,
+        limits: Callable[[], tuple[int, int]],
+        account: TableAccount,
+        is_recent: Callable[[str, int], bool],
+    ) -> None:
+        """`is_recent` returns whether the first message of a queue is likely to be in memory."""
+        self._reading = reading
+        self._offsets = offsets
+        self._now_ms = now_ms
+        self._limits = limits
+        self._account = account
+        self._is_recent = is_recent
+        self._log: InFlightLog | None = None
+        self._queues: dict[Key, _Queue] = {}
+        self._of_group: dict[str, int] = {}
+        self._count = 0
+        self._numbers = 0
+        self._unwritten: list[_Queue] = []  # those whose number is in no file yet
+        self._events = DeliveryEvents()
+
+    def use(self, log_of_all: InFlightLog) -> None:
+        """Write to this log from now on. In a group of brokers there is none."""
+        self._log = log_of_all
+
+    def tell(self, events: DeliveryEvents) -> None:
+        """Call these from now on."""
+        self._events = events
+
+    # -- the start -----------------------------------------------------------------------------------------------------
+
+    def load(self, bodies: Iterable[list[Any]]) -> bool:
+        """Take what the log says. Return whether something of it was dropped: what lies outside of its queue in the
+        store, which lost its end or its beginning, or before the offset that the group committed."""
+        by_number: dict[int, _Queue] = {}
+        for body in bodies:
+            self._replay(body, by_number)
+        dropped = 0
+        for key, queue in list(self._queues.items()):
+            in_flight, committed = queue.in_flight, self._offsets.query(key.group, key.topic, key.queue_id)
+            begin = max(self._reading.min_offset(key.topic, key.queue_id), committed)
+            end = max(self._reading.max_offset(key.topic, key.queue_id), begin)
+            before = in_flight.next_offset
+            lost = in_flight.forget(begin, end)
+            if lost or in_flight.next_offset < before:
+                log.warning("messages in flight dropped: not in the store", **key._asdict(), dropped=lost)
+                dropped += 1
+            self._add(key.group, len(in_flight))
+            queue.committed = committed
+            self._commit(key, queue)
+        if self._queues:
+            log.info("messages in flight loaded", queues=len(self._queues), messages=self._count)
+        return dropped > 0
+
+    def _replay(self, body: list[Any], by_number: dict[int, _Queue]) -> None:
+        kind = body[0]
+        if kind == log_records.QUEUE:
+            number, topic, group, queue_id, in_flight = log_records.decode_queue(body)
+            by_number[number] = self._queues[Key(topic, group, queue_id)] = _Queue(in_flight, NO_OFFSET)
+            return
+        if kind in (log_records.BEGIN, log_records.COMPLETE):
+            return
+        queue = by_number[body[1]]
+        in_flight = queue.in_flight
+        if kind == log_records.RECEIVED:
+            _, _, popped_ms, visible_ms, next_offset, offsets = body
+            in_flight.receive(offsets, popped_ms, visible_ms, next_offset)
+        elif kind == log_records.AGAIN:
+            for queue_offset in body[4]:
+                in_flight.receive_again(queue_offset, body[2], body[3])
+        elif kind == log_records.DONE:
+            for queue_offset in body[2]:
+                in_flight.done(queue_offset)
+        elif kind == log_records.CHANGED:
+            in_flight.change(body[4], body[2], body[3])
+        elif kind == log_records.BEGINS_AT:
+            in_flight.begin_at(body[2])
+        elif kind == log_records.GONE:
+            self._queues = {key: each for key, each in self._queues.items() if each is not queue}
+
+    def state(self) -> list[bytes]:
+        """Return the records of all queues, for a new file of the log."""
+        self._numbers = 0
+        records = [self._named(key, queue) for key, queue in self._queues.items()]
+        self._unwritten.clear()
+        return records
+
+    def _named(self, key: Key, queue: _Queue) -> bytes:
+        queue.number = self._numbers
+        self._numbers += 1
+        self._unwritten.append(queue)
+        return log_records.encode_queue(queue.number, *key, queue.in_flight)
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def receive(self, topic: str, group: str, queue_ids: Sequence[int], wanted: Wanted) -> Received:
+        """Take at most `wanted.most` messages of these queues: in the order of the queues, first those that are ready
+        again. Raises TableFull, MemoryShort; OSError if the log cannot be written."""
+        now_ms = self._now_ms()
+        received = Received(now_ms, [], {}, [])
+        self._check_room(group, wanted.most)
+        plans: list[_Plan] = []
+        try:
+            for look in (self._look_again, self._look_ahead):
+                for queue_id in queue_ids:
+                    if len(received.records) >= wanted.most:
+                        break
+                    key = Key(topic, group, queue_id)
+                    queue = self._queue(key, wanted)
+                    if not look(key, queue, wanted, received, plans) and not received.records:
+                        raise _OnDisk
+            self._write(plans, now_ms, now_ms + wanted.invisible_ms)
+        except _OnDisk:
+            _give_back(plans)
+            received.dead.clear()
+            return received
+        except BaseException:
+            _give_back(plans)
+            raise
+        for plan in plans:
+            self._take(plan, now_ms, now_ms + wanted.invisible_ms)
+        if plans:
+            self._events.times_changed(topic, group)
+        return received
+
+    def _check_room(self, group: str, most: int) -> None:
+        of_group, in_all = self._limits()
+        if self._of_group.get(group, 0) + most > of_group:
+            raise TableFull("messages in flight of one group (popMaxInFlightOfGroup)", of_group, f"receive of {group}")
+        if self._count + most > in_all:
+            raise TableFull("messages in flight (popMaxInFlight)", in_all, f"receive of {group}")
+        self._account.check(most * ENTRY_BYTES, f"receive of {group}")
+
+    def _queue(self, key: Key, wanted: Wanted) -> _Queue:
+        """Return a queue of a group as the table of offsets has it by now."""
+        queue = self._queues.get(key)
+        if queue is not None and self._follow_moves(key, queue):
+            return queue
+        committed = self._offsets.query(key.group, key.topic, key.queue_id)
+        begin = committed if committed >= 0 else self._begin(key, wanted)
+        self._account.check(QUEUE_BYTES, f"receive of {key.group}")
+        queue = self._queues[key] = _Queue(InFlight(begin), committed)
+        self._commit(key, queue)
+        self._count_memory()
+        return queue
+
+    def _begin(self, key: Key, wanted: Wanted) -> int:
+        """Return where a group without an offset begins: at the first message, or at the last unless the first is
+        recent."""
+        first = self._reading.min_offset(key.topic, key.queue_id)
+        if wanted.begins_first or (first == 0 and self._is_recent(key.topic, key.queue_id)):
+            return first
+        return max(first, self._reading.max_offset(key.topic, key.queue_id) - 1)
+
+    def _look_again(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
+        """Add what is ready again. Return False if it has to be read from the disk first."""
+        in_flight = queue.in_flight
+        taken = in_flight.take_ready(received.popped_ms, wanted.most - len(received.records))
+        if not taken:
+            return True
+        plan = _Plan(key, queue, taken, [], [], [], in_flight.next_offset)
+        plans.append(plan)
+        for place, queue_offset in enumerate(taken):
+            result = self._reading.get_messages(key.topic, key.queue_id, queue_offset, 1, may_wait=True)
+            if result.missing is not None:
+                received.missing = result.missing
+                in_flight.give_back(taken[place:])
+                del taken[place:]
+                return False
+            if result.status is not _FOUND or record.queue_offset_of(result.body) != queue_offset:
+                plan.gone.append(queue_offset)
+                continue
+            attempts = in_flight.attempts(queue_offset)
+            plan.again.append(queue_offset)
+            if attempts >= wanted.most_attempts:
+                received.dead.append(DeadLetter(key, queue_offset, result.body))
+                continue
+            received.records.append(record.with_more_reconsume_times(result.body, attempts))
+            received.offsets.setdefault(key.queue_id, []).append(queue_offset)
+        return True
+
+    def _look_ahead(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
+        """Add what was not received yet. Return False if it has to be read from the disk first."""
+        begin = queue.in_flight.next_offset
+        plan = _Plan(key, queue, [], [], [], [], begin)
+        for _ in range(SCANS_IN_A_RECEIVE):
+            room = wanted.most - len(received.records)
+            if not room:
+                break
+            result = self._reading.get_messages(
+                key.topic, key.queue_id, plan.next_offset, room, wanted.message_filter, may_wait=True
+            )
+            if result.missing is not None:
+                received.missing = result.missing
+                break
+            if result.status is _FOUND:
+                found = result.records
+                fresh = [record.queue_offset_of(each) for each in found]
+                received.records += found
+                received.offsets.setdefault(key.queue_id, []).extend(fresh)
+                plan.fresh += fresh
+            if result.next_begin_offset == plan.next_offset:
+                break
+            plan.next_offset = result.next_begin_offset
+        if plan.next_offset != begin:
+            plans.append(plan)
+        return received.missing is None
+
+    def _write(self, plans: list[_Plan], popped_ms: int, visible_ms: int) -> None:
+        if plans and self._log is not None:
+            self._log.open()  # first: a new file gives the queues new numbers
+        records: list[bytes] = []
+        for plan in plans:
+            queue = plan.queue
+            if queue.number < 0:
+                records.append(self._named(plan.key, queue))
+            if plan.again:
+                records.append(log_records.encode(log_records.AGAIN, queue.number, popped_ms, visible_ms, plan.again))
+            if plan.gone:
+                records.append(log_records.encode(log_records.DONE, queue.number, plan.gone))
+            if plan.next_offset != queue.in_flight.next_offset:
+                body = queue.number, popped_ms, visible_ms, plan.next_offset, plan.fresh
+                records.append(log_records.encode(log_records.RECEIVED, *body))
+        self._append(b"".join(records))
+
+    def _take(self, plan: _Plan, popped_ms: int, visible_ms: int) -> None:
+        in_flight = plan.queue.in_flight
+        before = len(in_flight)
+        for queue_offset in plan.again:
+            in_flight.receive_again(queue_offset, popped_ms, visible_ms)
+        for queue_offset in plan.gone:
+            in_flight.done(queue_offset)
+        if plan.gone:
+            log.warning("messages in flight lost", **plan.key._asdict(), messages=len(plan.gone))
+        if plan.next_offset != in_flight.next_offset:
+            in_flight.receive(plan.fresh, popped_ms, visible_ms, plan.next_offset)
+        self._add(plan.key.group, len(in_flight) - before)
+        self._commit(plan.key, plan.queue)
+
+    # -- what was received ---------------------------------------------------------------------------------------------
+
+    def acknowledge(self, key: Key, offsets: Sequence[int], popped_ms: int) -> list[int]:
+        """Forget messages that the group has done with, as far as handles with this time are valid. Return those whose
+        handles are not: the message was received again, or its invisible time changed. What is done already is done.
+        Raises OSError if the log cannot be written."""
+        queue = self._queues.get(key)
+        if queue is None or not self._follow_moves(key, queue):
+            return list(offsets)  # nothing is known of them, so they come again
+        in_flight = queue.in_flight
+        valid: list[int] = []
+        void: list[int] = []
+        for queue_offset in offsets:
+            known = in_flight.popped_ms(queue_offset)
+            if known or queue_offset >= in_flight.next_offset:
+                (valid if known == popped_ms else void).append(queue_offset)
+        if valid:
+            self._append(log_records.encode(log_records.DONE, queue.number, valid))
+            for queue_offset in valid:
+                in_flight.done(queue_offset)
+            self._add(key.group, -len(valid))
+            self._commit(key, queue)
+        return void
+
+    def change_invisible_time(self, key: Key, queue_offset: int, popped_ms: int, invisible_ms: int) -> int | None:
+        """Let a message be ready again that long from now on. Return the time in its new handle; None if the handle is
+        not valid. Raises OSError if the log cannot be written."""
+        queue = self._queues.get(key)
+        if queue is None or not self._follow_moves(key, queue):
+            return None
+        if queue.in_flight.popped_ms(queue_offset) != popped_ms:
+            return None
+        now_ms = self._now_ms()
+        changed_ms = max(now_ms, popped_ms + 1)
+        body = queue.number, changed_ms, now_ms + invisible_ms, queue_offset
+        self._append(log_records.encode(log_records.CHANGED, *body))
+        queue.in_flight.change(queue_offset, changed_ms, now_ms + invisible_ms)
+        self._events.times_changed(key.topic, key.group)
+        return changed_ms
+
+    # -- when and how many ---------------------------------------------------------------------------------------------
+
+    def next_visible_ms(self, topic: str, group: str, queue_ids: Iterable[int]) -> int | None:
+        """Return when the next message in flight of these queues is ready again (Unix ms); None: there is none."""
+        times = []
+        for queue_id in queue_ids:
+            queue = self._queues.get(Key(topic, group, queue_id))
+            upcoming = queue.in_flight.next_visible() if queue is not None else None
+            if upcoming is not None:
+                times.append(upcoming[0])
+        return min(times, default=None)
+
+    def attempts(self, key: Key, queue_offset: int) -> int:
+        """Return how often a message in flight was received; 0: it is not in flight."""
+        queue = self._queues.get(key)
+        return queue.in_flight.attempts(queue_offset) if queue is not None else 0
+
+    def next_offset(self, topic: str, group: str, queue_id: int) -> int:
+        """Return the offset of the next new message to receive; of a queue of which the group has received nothing, the
+        offset that it has committed, or the first."""
+        queue = self._queues.get(Key(topic, group, queue_id))
+        if queue is not None:
+            return queue.in_flight.next_offset
+        return max(self._offsets.query(group, topic, queue_id), self._reading.min_offset(topic, queue_id))
+
+    def ready_count(self, topic: str, group: str, queue_ids: Iterable[int]) -> int:
+        """Return how many messages of these queues may be received: new ones, whether a filter wants them or not, and 1
+        for each queue that has some that are ready again."""
+        now_ms = self._now_ms()
+        ready = 0
+        for queue_id in queue_ids:
+            ready += max(0, self._reading.max_offset(topic, queue_id) - self.next_offset(topic, group, queue_id))
+            upcoming_ms = self.next_visible_ms(topic, group, (queue_id,))
+            ready += upcoming_ms is not None and upcoming_ms <= now_ms
+        return ready
+
+    def count(self, topic: str | None = None, group: str | None = None) -> int:
+        """Return the number of messages in flight, of a topic or a group or both."""
+        if topic is None:
+            return self._count if group is None else self._of_group.get(group, 0)
+        queues = [queue for key, queue in self._queues.items() if key.topic == topic and group in (None, key.group)]
+        return sum(len(queue.in_flight) for queue in queues)
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def end_topic(self, topic: str) -> None:
+        """Forget a topic: it was deleted, and may have been made again. Raises OSError if the log cannot be written."""
+        for key in [key for key in self._queues if key.topic == topic]:
+            self._end(key)
+
+    async def clean(self, is_topic: Callable[[str], bool], is_group: Callable[[str], bool]) -> None:
+        """Forget what belongs to no topic or group, or lies before the first message that its queue has, and follow
+        what the table of offsets says. Raises OSError if the log cannot be written."""
+        for place, key in enumerate(list(self._queues)):
+            if place % QUEUES_IN_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            queue = self._queues.get(key)  # it may have ended meanwhile
+            if queue is None:
+                continue
+            if not is_topic(key.topic) or not is_group(key.group):
+                self._end(key)
+            elif self._follow_moves(key, queue):
+                first = self._reading.min_offset(key.topic, key.queue_id)
+                if queue.in_flight.oldest() < first:
+                    self._begin_behind(key, queue, first)
+
+    def _end(self, key: Key) -> None:
+        queue = self._queues[key]
+        if queue.number >= 0:
+            self._append(log_records.encode(log_records.GONE, queue.number))
+        self._add(key.group, -len(queue.in_flight))
+        if len(queue.in_flight):
+            log.info("messages in flight ended with their topic or group", **key._asdict(), ended=len(queue.in_flight))
+        del self._queues[key]
+        self._count_memory()
+
+    def _follow_moves(self, key: Key, queue: _Queue) -> bool:
+        """Let a queue begin where somebody has moved its group. Return False if the group has no offset any more; then
+        the queue is gone. Raises OSError if the log cannot be written."""
+        committed = self._offsets.query(key.group, key.topic, key.queue_id)
+        if committed == queue.committed:
+            return True
+        if committed < 0:
+            self._end(key)
+            return False
+        if committed < queue.committed:
+            self._begin_at(key, queue, committed)
+        else:
+            self._begin_behind(key, queue, committed)
+        queue.committed = committed
+        self._commit(key, queue)
+        self._events.moved(key.topic, key.group)
+        return True
+
+    def _begin_at(self, key: Key, queue: _Queue, queue_offset: int) -> None:
+        self._name(key, queue)
+        self._append(log_records.encode(log_records.BEGINS_AT, queue.number, queue_offset))
+        self._add(key.group, -len(queue.in_flight))
+        queue.in_flight.begin_at(queue_offset)
+
+    def _begin_behind(self, key: Key, queue: _Queue, queue_offset: int) -> None:
+        """Forget what is in flight before an offset."""
+        in_flight = queue.in_flight
+        passed = [offset for offset in in_flight.offsets() if offset < queue_offset]
+        self._name(key, queue)
+        records = log_records.encode(log_records.DONE, queue.number, passed)
+        next_offset = max(in_flight.next_offset, queue_offset)
+        if next_offset != in_flight.next_offset:
+            records += log_records.encode(log_records.RECEIVED, queue.number, 0, 0, next_offset, [])
+        self._append(records)
+        for offset in passed:
+            in_flight.done(offset)
+        in_flight.next_offset = next_offset
+        self._add(key.group, -len(passed))
+        if passed:
+            log.info("messages in flight passed over", **key._asdict(), begin=queue_offset, messages=len(passed))
+        self._commit(key, queue)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _name(self, key: Key, queue: _Queue) -> None:
+        if self._log is not None:
+            self._log.open()
+        if queue.number < 0:
+            self._append(self._named(key, queue))
+
+    def _append(self, records: bytes) -> None:
+        try:
+            if records and self._log is not None:
+                self._log.append(records)
+        except BaseException:
+            for queue in self._unwritten:
+                queue.number = -1
+            raise
+        finally:
+            self._unwritten.clear()
+
+    def _commit(self, key: Key, queue: _Queue) -> None:
+        oldest = queue.in_flight.oldest()
+        if oldest != queue.committed:
+            self._offsets.commit(key.group, key.topic, key.queue_id, oldest)
+            queue.committed = oldest
+
+    def _add(self, group: str, more: int) -> None:
+        if not more:
+            return
+        self._count += more
+        of_group = self._of_group.get(group, 0) + more
+        if of_group:
+            self._of_group[group] = of_group
+        else:
+            del self._of_group[group]
+        self._count_memory()
+
+    def _count_memory(self) -> None:
+        self._account.set(self._count * ENTRY_BYTES + len(self._queues) * QUEUE_BYTES)
+
+
+class _OnDisk(Exception):
+    """Nothing can be taken before the disk is read."""
+
+
+def _give_back(plans: list[_Plan]) -> None:
+    for plan in plans:
+        plan.queue.in_flight.give_back(plan.taken)

@@ -1,0 +1,231 @@
+"""The messages in flight of one queue for one group; docs/internals/pop.md has their states. Pure: times are arguments.
+
+They are columns, ascending by queue offset, because there may be a million of them:
+
+    offsets     int64   queue offset
+    popped      int64   when the message was received, or its invisible time changed (Unix ms): the mark of its handle
+    visible     int64   when it is ready again (Unix ms); 0: it is done, and its place is free
+    attempts    uint16  how often it was received
+
+Those that are done stay as free places, until they are the first, or as many as the others. A heap has the times:
+visible * 2^64 + queue offset. A place of the heap whose message is done or has another time by now means nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from msgspec import Struct
+
+MOST_ATTEMPTS: Final = 65_535
+ENTRY_BYTES: Final = 100
+"""The most memory that a message in flight takes."""
+_SLACK: Final = 64
+_SHIFT: Final = 64
+_OFFSET: Final = (1 << _SHIFT) - 1
+
+
+class Columns(Struct, frozen=True):
+    """Messages in flight, as they are written."""
+
+    offsets: array[int]
+    popped: array[int]
+    visible: array[int]
+    attempts: array[int]
+
+
+class InFlight:
+    """`next_offset`: what is behind it was not received yet."""
+
+    __slots__ = ("_attempts", "_count", "_first", "_offsets", "_popped", "_times", "_visible", "next_offset")
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self._clear()
+
+    def _clear(self) -> None:
+        self._offsets = array("q")
+        self._popped = array("q")
+        self._visible = array("q")
+        self._attempts = array("H")
+        self._times: list[int] = []
+        self._first = 0  # the places before are free
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def oldest(self) -> int:
+        """Return the offset to commit: that of the first message in flight, or `next_offset`."""
+        return self._offsets[self._first] if self._count else self.next_offset
+
+    def offsets(self) -> Iterator[int]:
+        """Return the queue offsets of the messages in flight, ascending."""
+        for place in range(self._first, len(self._offsets)):
+            if self._visible[place]:
+                yield self._offsets[place]
+
+    def attempts(self, queue_offset: int) -> int:
+        """Return how often a message in flight was received; 0: it is not in flight."""
+        place = self._find(queue_offset)
+        return self._attempts[place] if place >= 0 else 0
+
+    def popped_ms(self, queue_offset: int) -> int:
+        """Return the time in the valid handle of a message in flight; 0: it is not in flight."""
+        place = self._find(queue_offset)
+        return self._popped[place] if place >= 0 else 0
+
+    def visible_ms(self, queue_offset: int) -> int:
+        """Return when a message in flight is ready again; 0: it is not in flight."""
+        place = self._find(queue_offset)
+        return self._visible[place] if place >= 0 else 0
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def receive(self, offsets: Sequence[int], popped_ms: int, visible_ms: int, next_offset: int) -> None:
+        """Let new messages be in flight: ascending, none below `next_offset` as it was."""
+        for queue_offset in offsets:
+            self._append(queue_offset, popped_ms, visible_ms, 1)
+        self.next_offset = next_offset
+
+    def receive_again(self, queue_offset: int, popped_ms: int, visible_ms: int) -> None:
+        """Let a message in flight be received once more."""
+        place = self._find(queue_offset)
+        if place >= 0:
+            self._attempts[place] = min(self._attempts[place] + 1, MOST_ATTEMPTS)
+            self._set_times(place, popped_ms, visible_ms)
+
+    def change(self, queue_offset: int, popped_ms: int, visible_ms: int) -> None:
+        """Let a message in flight be ready again at another time."""
+        place = self._find(queue_offset)
+        if place >= 0:
+            self._set_times(place, popped_ms, visible_ms)
+
+    def done(self, queue_offset: int) -> None:
+        """Forget a message in flight."""
+        place = self._find(queue_offset)
+        if place < 0:
+            return
+        self._visible[place] = 0
+        self._count -= 1
+        if not self._count:
+            self._clear()
+            return
+        while not self._visible[self._first]:
+            self._first += 1
+        if len(self._offsets) - self._count > self._count + _SLACK:
+            self._compact()
+            self._make_times()
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Forget all messages in flight; the next one to receive is at this offset."""
+        self._clear()
+        self.next_offset = queue_offset
+
+    def forget(self, begin: int, end: int) -> int:
+        """Forget the messages in flight outside of [begin, end), and receive on inside of it. Return their number."""
+        outside = [offset for offset in self.offsets() if not begin <= offset < end]
+        for queue_offset in outside:
+            self.done(queue_offset)
+        self._compact()  # the offsets of free places may be those of other messages soon
+        self.next_offset = min(max(self.next_offset, begin), end)
+        return len(outside)
+
+    # -- times ---------------------------------------------------------------------------------------------------------
+
+    def next_visible(self) -> tuple[int, int] | None:
+        """Return when the next message in flight is ready again (Unix ms) and its queue offset; None: there is none."""
+        times = self._times
+        while times:
+            visible_ms, queue_offset = times[0] >> _SHIFT, times[0] & _OFFSET
+            if self.visible_ms(queue_offset) == visible_ms:
+                return visible_ms, queue_offset
+            heappop(times)
+        return None
+
+    def take_ready(self, now_ms: int, most: int) -> list[int]:
+        """Return queue offsets of messages that are ready again, those that are it longest first. Each is received
+        again or done next, or given back."""
+        taken: list[int] = []
+        while len(taken) < most:
+            upcoming = self.next_visible()
+            if upcoming is None or upcoming[0] > now_ms:
+                break
+            heappop(self._times)
+            if upcoming[1] not in taken:
+                taken.append(upcoming[1])
+        return taken
+
+    def give_back(self, offsets: Sequence[int]) -> None:
+        """Let messages that were taken as ready be so again."""
+        for queue_offset in offsets:
+            place = self._find(queue_offset)
+            if place >= 0:
+                self._push(self._visible[place], queue_offset)
+
+    def _set_times(self, place: int, popped_ms: int, visible_ms: int) -> None:
+        self._popped[place] = popped_ms
+        self._visible[place] = visible_ms
+        self._push(visible_ms, self._offsets[place])
+
+    def _push(self, visible_ms: int, queue_offset: int) -> None:
+        heappush(self._times, visible_ms << _SHIFT | queue_offset)
+        if len(self._times) > 2 * self._count + _SLACK:
+            self._make_times()
+
+    def _make_times(self) -> None:
+        self._times = [
+            visible << _SHIFT | offset
+            for offset, visible in zip(self._offsets[self._first :], self._visible[self._first :], strict=True)
+            if visible
+        ]
+        heapify(self._times)
+
+    # -- all of them ---------------------------------------------------------------------------------------------------
+
+    def columns(self) -> Columns:
+        """Return all messages in flight."""
+        self._compact()
+        return Columns(self._offsets, self._popped, self._visible, self._attempts)
+
+    def add(self, columns: Columns) -> None:
+        """Add messages in flight, whose offsets are behind those that are there."""
+        for values, more in (
+            (self._offsets, columns.offsets),
+            (self._popped, columns.popped),
+            (self._visible, columns.visible),
+            (self._attempts, columns.attempts),
+        ):
+            values.extend(more)
+        self._count += len(columns.offsets)
+        self._make_times()
+
+    def _append(self, queue_offset: int, popped_ms: int, visible_ms: int, attempts: int) -> None:
+        self._offsets.append(queue_offset)
+        self._popped.append(popped_ms)
+        self._visible.append(visible_ms)
+        self._attempts.append(attempts)
+        self._count += 1
+        self._push(visible_ms, queue_offset)
+
+    def _find(self, queue_offset: int) -> int:
+        """Return the place of a message in flight, -1 if it is not in flight."""
+        place = bisect_left(self._offsets, queue_offset, self._first)
+        if place < len(self._offsets) and self._offsets[place] == queue_offset and self._visible[place]:
+            return place
+        return -1
+
+    def _compact(self) -> None:
+        """Give the free places back."""
+        if len(self._offsets) == self._count:
+            return
+        kept = [place for place in range(self._first, len(self._offsets)) if self._visible[place]]
+        self._offsets = array("q", [self._offsets[place] for place in kept])
+        self._popped = array("q", [self._popped[place] for place in kept])
+        self._visible = array("q", [self._visible[place] for place in kept])
+        self._attempts = array("H", [self._attempts[place] for place in kept])
+        self._first = 0

@@ -1,0 +1,771 @@
+"""POP: each message goes to one receive at a time, comes again unless it is acknowledged, and is never lost."""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import trio
+from broker_pop_lab import INVISIBLE_MS, PopLab, ack_fields, all_bodies, open_pop
+from broker_store_lab import settle
+from file_faults import BROKEN, FULL, FaultyFiles
+from trio.testing import MockClock
+
+from triomq.broker.pop.waiting import STUCK_MS
+from triomq.broker.processors.pop import MAX_INVISIBLE_MS, MAX_MESSAGES, MAX_WAIT_MS, MIN_INVISIBLE_MS
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from triomq.protocol.codes import INVALID_PARAMETER, POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
+from triomq.protocol.errors import RequestRefused
+from triomq.store.config import BrokerRole, FlushDiskType
+
+NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+
+
+# -- receiving and acknowledging ---------------------------------------------------------------------------------------
+
+
+async def test_what_is_acknowledged_is_done_and_committed(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        bodies = await lab.send(3)
+        received = await lab.receive()
+        assert received.bodies == bodies
+        assert lab.committed() == 0
+        for message, committed in zip(received.messages, (1, 2, 3), strict=True):
+            assert await lab.ack(received, message) == 0
+            assert lab.committed() == committed
+        await trio.sleep(3600)
+        assert (await lab.receive()).code == NOT_FOUND
+
+
+async def test_a_message_goes_to_one_receive_of_a_group_and_to_each_group(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path, queues=4) as lab:
+        sent = [await lab.send(3, queue_id=queue) for queue in range(4)]
+        for group in ("G", "Other"):
+            responses = [await lab.receive(group=group, maxMsgNums=1) for _ in range(12)]
+            assert sorted(all_bodies(responses)) == sorted(chain.from_iterable(sent))
+            assert (await lab.receive(group=group)).code == NOT_FOUND
+
+
+async def test_the_offset_waits_for_the_oldest_message_in_flight(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(5)
+        received = await lab.receive()
+        for message in received.messages[1:]:
+            await lab.ack(received, message)
+        assert lab.committed() == 0
+        await lab.ack(received, received.messages[0])
+        assert lab.committed() == 5
+
+
+async def test_what_is_not_acknowledged_comes_again_at_its_time_and_counts_the_attempts(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(2)
+        received = await lab.receive()
+        first = received.messages[0]
+        await lab.ack(received, received.messages[1])
+        for attempt in (1, 2, 3):
+            began = trio.current_time()
+            received = await lab.receive(pollTime=60_000)
+            assert received.bodies == [b"0"]
+            assert received.at_seconds - began == pytest.approx(INVISIBLE_MS / 1000, abs=0.005)
+            again = received.messages[0]
+            assert again.reconsume_times == attempt
+            names = "flag", "born_timestamp", "born_host", "store_timestamp", "properties", "queue_offset"
+            assert [getattr(again, name) for name in names] == [getattr(first, name) for name in names]
+        assert lab.committed() == 0
+
+
+async def test_acknowledging_all_but_one_and_that_one_late_repeats_only_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(32)
+        received = await lab.receive()
+        for message in received.messages[:-1]:
+            await lab.ack(received, message)
+        await trio.sleep(INVISIBLE_MS / 1000 - 0.1)
+        assert await lab.ack(received, received.messages[-1]) == 0
+        await trio.sleep(INVISIBLE_MS / 1000)
+        assert (await lab.receive()).code == NOT_FOUND
+        assert lab.committed() == 32
+
+
+async def test_an_acknowledgement_may_be_repeated(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(2)
+        received = await lab.receive()
+        for _ in range(2):
+            assert await lab.ack(received, received.messages[0]) == 0
+        assert lab.committed() == 1
+
+
+async def test_the_handle_of_an_earlier_receive_is_void(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(1)
+        former = await lab.receive()
+        received = await lab.receive(pollTime=60_000)
+        with pytest.raises(RequestRefused, match="not valid any more") as refused:
+            await lab.ack(former, former.messages[0])
+        assert refused.value.code == ResponseCode.NO_MESSAGE
+        assert lab.committed() == 0
+        assert await lab.ack(received, received.messages[0]) == 0
+        assert lab.committed() == 1
+
+
+async def test_a_batch_acknowledges_what_its_bits_say(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(20)
+        received = await lab.receive()
+        bits = base64.b64encode(bytes([0b1111_1110, 0b1111_1111, 0b0000_0001])).decode()
+        ack = {"c": "G", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "it": INVISIBLE_MS, "b": bits}
+        ack["pt"] = received.popped_ms
+        body = {"brokerName": "broker-a", "acks": [ack]}
+        assert (await lab.ask(RequestCode.BATCH_ACK_MESSAGE, {}, json.dumps(body).encode())).code == 0
+        again = await lab.receive(pollTime=60_000)
+        assert again.bodies == [b"0", b"17", b"18", b"19"]
+        with pytest.raises(RequestRefused, match="4097 acknowledgements"):
+            body["acks"] = [ack] * 4097
+            await lab.ask(RequestCode.BATCH_ACK_MESSAGE, {}, json.dumps(body).encode())
+        with pytest.raises(RequestRefused, match="no base64"):
+            body["acks"] = [{**ack, "b": "?"}]
+            await lab.ask(RequestCode.BATCH_ACK_MESSAGE, {}, json.dumps(body).encode())
+
+
+# -- invisible times ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("invisible_ms", [1000, 60_000])
+async def test_a_changed_invisible_time_counts_from_now_and_voids_the_handle(
+    tmp_path: Path, autojump_clock: MockClock, invisible_ms: int
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(1)
+        received = await lab.receive()
+        await trio.sleep(2)
+        response = await lab.change(received, received.messages[0], invisible_ms)
+        assert int((response.ext_fields or {})["popTime"]) > received.popped_ms
+        with pytest.raises(RequestRefused, match="not valid any more"):
+            await lab.ack(received, received.messages[0])
+        changed = trio.current_time()
+        again = await lab.receive(pollTime=100_000)
+        assert again.bodies == [b"0"]
+        assert again.at_seconds - changed == pytest.approx(invisible_ms / 1000, abs=0.005)
+
+
+async def test_a_change_in_the_same_instant_and_to_the_same_end_keeps_the_message(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(1)
+        received = await lab.receive()
+        response = await lab.change(received, received.messages[0], INVISIBLE_MS)
+        assert int((response.ext_fields or {})["popTime"]) == received.popped_ms + 1
+        with pytest.raises(RequestRefused, match="not valid any more"):
+            await lab.change(received, received.messages[0], INVISIBLE_MS)
+        assert (await lab.receive(pollTime=60_000)).bodies == [b"0"]
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_received_too_often_becomes_a_dead_letter_as_it_was(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        lab.groups.update(SubscriptionGroupConfig(group_name="G", retry_max_times=2))
+        await lab.send(1, KEYS="k", PRIORITY="7", own="x")
+        [first] = (await lab.receive()).messages
+        for attempt in (1, 2):
+            [again] = (await lab.receive(pollTime=60_000)).messages
+            assert again.reconsume_times == attempt
+        await trio.sleep(INVISIBLE_MS / 1000)
+        assert (await lab.receive(pollTime=60_000)).messages == []
+        assert (lab.committed(), lab.deliveries.count()) == (1, 0)
+        [dead] = lab.messages("%DLQ%G")
+        for name in ("body", "flag", "born_timestamp", "born_host"):
+            assert getattr(dead, name) == getattr(first, name)
+        assert dead.reconsume_times == 3
+        added = {"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": first.offset_msg_id}
+        assert dead.properties == {**first.properties, **added}
+
+
+async def test_a_dead_letter_that_is_not_stored_is_tried_again_and_the_message_is_not_lost(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        lab.groups.update(SubscriptionGroupConfig(group_name="G", retry_max_times=0))
+        await lab.send(1)
+        await lab.receive()
+        await trio.sleep(INVISIBLE_MS / 1000)
+        lab.store.refusals.set("role", "the store belongs to a slave")
+        assert (await lab.receive()).messages == []
+        assert (lab.deliveries.count(), lab.messages("%DLQ%G")) == (1, [])
+        lab.store.refusals.set("role", None)
+        await trio.sleep(INVISIBLE_MS / 1000)
+        assert (await lab.receive()).messages == []
+        assert (len(lab.messages("%DLQ%G")), lab.deliveries.count()) == (1, 0)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_receive_gets_the_next_message_at_once(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path, queues=3) as lab, trio.open_nursery() as nursery:
+        found: list[tuple[list[bytes], float]] = []
+
+        async def wait() -> None:
+            received = await lab.receive(pollTime=20_000)
+            found.append((received.bodies, received.at_seconds))
+
+        nursery.start_soon(wait)
+        await trio.sleep(7)
+        await lab.send(1, queue_id=2)
+        sent = trio.current_time()
+        await trio.sleep(1)
+        assert found == [([b"0"], pytest.approx(sent, abs=0.005))]
+
+
+async def test_a_receive_waits_as_long_as_its_client_lets_it(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        began = trio.current_time()
+        received = await lab.receive(pollTime=5000)
+        assert (received.code, received.messages) == (POLLING_TIMEOUT, [])
+        assert received.at_seconds - began == pytest.approx(5, abs=0.005)
+        assert len(lab.polling) == lab.waiting.count("T", "G", -1) == 0
+
+
+async def test_no_receive_is_held_longer_than_the_longest_hold(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        began = trio.current_time()
+        assert (await lab.receive(pollTime=10 * MAX_WAIT_MS)).code == POLLING_TIMEOUT
+        assert trio.current_time() - began == pytest.approx(MAX_WAIT_MS / 1000, abs=0.005)
+
+
+async def test_each_message_wakes_a_receive_and_none_is_woken_in_vain(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path, queues=2) as lab, trio.open_nursery() as nursery:
+        found: list[bytes] = []
+
+        async def wait(queue_id: int) -> None:
+            received = await lab.receive(pollTime=100_000, maxMsgNums=1, queueId=queue_id)
+            found.extend(received.bodies)
+
+        for queue_id in (0, 1, -1, -1):
+            nursery.start_soon(wait, queue_id)
+            await settle()
+        assert lab.waiting.count("T", "G", -1) == 4
+        await lab.put("T", b"a", 1)  # the first in the line wants the other queue
+        await trio.sleep(0.1)
+        assert found == [b"a"]
+        for body in (b"b", b"c"):
+            await lab.put("T", body, 1)
+        await trio.sleep(0.1)
+        assert (sorted(found), lab.waiting.count("T", "G", -1)) == ([b"a", b"b", b"c"], 1)
+        await lab.put("T", b"d", 0)
+        await trio.sleep(0.1)
+        assert sorted(found) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_message_that_is_ready_again_wakes_whoever_waits_since_before(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The receive waits for longer than the message that another one takes meanwhile."""
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        found: list[tuple[list[bytes], float]] = []
+
+        async def wait(queue_id: int) -> None:
+            received = await lab.receive(pollTime=100_000, maxMsgNums=1)
+            found.append((received.bodies, received.at_seconds))
+
+        nursery.start_soon(wait, -1)
+        await settle()
+        nursery.start_soon(wait, -1)
+        await settle()
+        await lab.send(1)
+        await trio.sleep(0.1)
+        assert [bodies for bodies, _ in found] == [[b"0"]]
+        taken = found[0][1]
+        await trio.sleep(60)
+        assert found[1] == ([b"0"], pytest.approx(taken + INVISIBLE_MS / 1000, abs=0.005))
+
+
+async def test_a_shorter_invisible_time_wakes_a_waiting_receive(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        await lab.send(1)
+        received = await lab.receive(invisibleTime=MAX_INVISIBLE_MS)
+        found: list[float] = []
+
+        async def wait() -> None:
+            found.append((await lab.receive(pollTime=100_000)).at_seconds)
+
+        nursery.start_soon(wait)
+        await settle()
+        began = trio.current_time()
+        await lab.change(received, received.messages[0], 3000)
+        await trio.sleep(50)
+        assert found == [pytest.approx(began + 3, abs=0.005)]
+
+
+async def test_a_client_that_leaves_leaves_its_place(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: lab.receive(pollTime=100_000, maxMsgNums=1))
+        await settle()
+        connection = next(iter(lab.polling._by_connection))
+        connection.close("gone")
+        lab.polling.connection_closed(connection)
+        await settle()
+        assert lab.waiting.count("T", "G", -1) == 0
+        await lab.send(1)
+        assert (await lab.receive()).bodies == [b"0"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_polling_info_and_notification_tell_without_taking(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": -1, "pollTime": 20_000, "bornTime": 0}
+        told: list[str] = []
+
+        async def wait() -> None:
+            response = await lab.ask(RequestCode.NOTIFICATION, fields)
+            told.append((response.ext_fields or {})["hasMsg"])
+
+        nursery.start_soon(wait)
+        await settle()
+        info = await lab.ask(RequestCode.POLLING_INFO, {"consumerGroup": "G", "topic": "T", "queueId": 0})
+        assert (info.ext_fields or {})["pollingNum"] == "1"
+        await lab.send(1)
+        await trio.sleep(0.1)
+        assert told == ["true"]
+        peeked = await lab.ask(
+            RequestCode.PEEK_MESSAGE, {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 32}
+        )
+        assert peeked.body
+        assert (await lab.receive()).bodies == [b"0"]
+        nursery.start_soon(wait)
+        await trio.sleep(INVISIBLE_MS / 1000 + 0.1)
+        assert told == ["true", "true"]
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_receive_passes_over_what_its_filter_does_not_want(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        found: list[bytes] = []
+
+        async def wait() -> None:
+            found.extend((await lab.receive(pollTime=100_000, exp="A")).bodies)
+
+        nursery.start_soon(wait)
+        await settle()
+        await lab.send(999, TAGS="B")
+        await trio.sleep(1)
+        assert (found, lab.committed()) == ([], 999)
+        await lab.send(1, TAGS="A")
+        await trio.sleep(0.1)
+        assert found == [b"999"]
+
+
+async def test_an_sql_expression_decides(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path, broker={"enable_property_filter": True}) as lab:
+        for number in range(4):
+            await lab.send(1, a=str(number))
+        assert (await lab.receive(expType="SQL92", exp="a > 1")).bodies == [b"2", b"3"]
+        with pytest.raises(RequestRefused, match="parse"):
+            await lab.receive(expType="SQL92", exp="a >")
+
+
+# -- refusals and bounds -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"maxMsgNums": MAX_MESSAGES + 1}, INVALID_PARAMETER),
+        ({"maxMsgNums": 0}, INVALID_PARAMETER),
+        ({"invisibleTime": MIN_INVISIBLE_MS - 1}, INVALID_PARAMETER),
+        ({"invisibleTime": MAX_INVISIBLE_MS + 1}, INVALID_PARAMETER),
+        ({"queueId": 1}, INVALID_PARAMETER),
+        ({"topic": "Unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+    ],
+)
+async def test_a_receive_that_asks_for_what_it_may_not_is_refused(
+    tmp_path: Path, autojump_clock: MockClock, changes: dict[str, object], code: int
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(1)
+        with pytest.raises(RequestRefused) as refused:
+            await lab.receive(**changes)
+        assert refused.value.code == code
+        assert (await lab.receive()).bodies == [b"0"]
+
+
+async def test_too_much_in_flight_is_refused_with_the_key_until_some_is_acknowledged(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    bounds = {"pop_max_in_flight_of_group": 40, "pop_max_in_flight": 64}
+    async with open_pop(tmp_path, broker=bounds) as lab:
+        await lab.send(100)
+        received = await lab.receive()
+        refused = await lab.receive()
+        assert (refused.code, "popMaxInFlightOfGroup" in refused.remark) == (POLLING_FULL, True)
+        assert len((await lab.receive(group="Other")).messages) == 32
+        assert "popMaxInFlight)" in (await lab.receive(group="Third")).remark
+        for message in received.messages:
+            await lab.ack(received, message)
+        assert len((await lab.receive()).messages) == 32
+
+
+@pytest.mark.parametrize("text", ["", "a b c d e f g", "0 1 2 3 0 broker-a", "0 -1 2 3 0 broker-a 0"])
+async def test_a_handle_that_is_none_is_refused(tmp_path: Path, autojump_clock: MockClock, text: str) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(1)
+        received = await lab.receive()
+        fields = {**ack_fields(received, received.messages[0], "G"), "extraInfo": text}
+        with pytest.raises(RequestRefused, match="receipt handle") as refused:
+            await lab.ask(RequestCode.ACK_MESSAGE, fields)
+        assert refused.value.code == INVALID_PARAMETER
+
+
+async def test_a_slave_serves_no_receives(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        lab.configuration.role.take(BrokerRole.SLAVE, 1)
+        with pytest.raises(RequestRefused, match="slave"):
+            await lab.receive()
+
+
+# -- where a group begins, resets, deletions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("init_mode", "is_recent", "first"), [(0, False, b"0"), (1, True, b"0"), (1, False, b"9")])
+async def test_where_a_group_without_an_offset_begins(
+    tmp_path: Path, autojump_clock: MockClock, init_mode: int, is_recent: bool, first: bytes
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        lab.deliveries._is_recent = lambda topic, queue_id: is_recent
+        await lab.send(10)
+        assert (await lab.receive(initMode=init_mode, maxMsgNums=1)).bodies == [first]
+
+
+async def test_a_group_that_pulled_goes_on_where_it_was(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(10)
+        lab.offsets.commit("G", "T", 0, 7)
+        assert (await lab.receive()).bodies == [b"7", b"8", b"9"]
+
+
+async def test_a_reset_counts_for_what_is_in_flight(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(10)
+        received = await lab.receive()
+        lab.offsets.commit("G", "T", 0, 4)  # as an administrator does
+        for message in received.messages[:4]:
+            await lab.ack(received, message)
+        again = await lab.receive(pollTime=60_000)
+        assert again.bodies == [b"4", b"5", b"6", b"7", b"8", b"9"]
+        lab.offsets.commit("G", "T", 0, 2)
+        begun = await lab.receive()
+        assert begun.bodies == [str(number).encode() for number in range(2, 10)]
+        with pytest.raises(RequestRefused, match="not valid any more"):
+            await lab.ack(again, again.messages[0])
+        assert lab.committed() == 2
+
+
+async def test_a_reset_wakes_a_waiting_receive(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        await lab.send(3)
+        received = await lab.receive()
+        for message in received.messages:
+            await lab.ack(received, message)
+        found: list[bytes] = []
+
+        async def wait() -> None:
+            found.extend((await lab.receive(pollTime=100_000)).bodies)
+
+        nursery.start_soon(wait)
+        await settle()
+        lab.offsets.commit("G", "T", 0, 1)
+        await lab.deliveries.clean(lambda topic: True, lambda group: True)
+        await trio.sleep(0.1)
+        assert found == [b"1", b"2"]
+
+
+async def test_a_topic_that_was_made_again_begins_anew(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        await lab.receive()
+        lab.offsets.remove_topic("T")
+        lab.deliveries.end_topic("T")
+        assert lab.deliveries.count() == 0
+        assert (await lab.receive()).bodies == [b"0", b"1", b"2"]
+
+
+async def test_what_belongs_to_no_topic_or_group_is_forgotten(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        for group in ("G", "H"):
+            await lab.receive(group=group)
+        await lab.deliveries.clean(lambda topic: True, lambda group: group == "G")
+        assert (lab.deliveries.count(group="G"), lab.deliveries.count(group="H")) == (3, 0)
+        await lab.deliveries.clean(lambda topic: False, lambda group: True)
+        assert lab.deliveries.count() == 0
+
+
+async def test_messages_whose_files_are_gone_end_and_the_right_ones_come_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    sizes = {"mapped_file_size_commit_log_bytes": 4096, "max_store_bytes": 4096}
+    async with open_pop(tmp_path, store=sizes) as lab:
+        await lab.send(60)
+        first, second = await lab.receive(), await lab.receive()
+        assert len(first.messages + second.messages) == 60
+        assert await lab.store.retention.clean() > 0
+        gone = lab.store.reading.min_physical_offset
+        assert gone > 0
+        expected = [m.body for m in (*first.messages, *second.messages) if m.physical_offset >= gone]
+        await trio.sleep(INVISIBLE_MS / 1000)
+        found: list[bytes] = []
+        for _ in range(4):
+            found += (await lab.receive(invisibleTime=MAX_INVISIBLE_MS)).bodies
+        assert sorted(found) == sorted(expected)
+        assert lab.committed() == 60 - len(expected)
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+async def reopen(former: PopLab, root: Path, **given: object) -> PopLab:
+    """Return a lab with the tables and the disk of another, as a start after a kill finds them."""
+    given.setdefault("offsets_file", former.offsets._file)
+    return PopLab(root, {"T": 1}, now_ms=former.now_ms, **given)  # type: ignore[arg-type]
+
+
+def file_of(lab: PopLab) -> Path:
+    return max((Path(lab.log.directory)).iterdir())
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def only(path: Path, data: bytes) -> None:
+    """Leave this file of the log only, with this content."""
+    for file in path.parent.iterdir():
+        file.unlink()
+    path.write_bytes(data)
+
+
+async def test_a_start_knows_what_is_in_flight(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(4)
+        received = await lab.receive()
+        await lab.ack(received, received.messages[0])
+        await lab.ack(received, received.messages[2])
+        await lab.change(received, received.messages[3], 60_000)
+        former = lab
+    # The table of offsets was not written since.
+    lab = await reopen(former, tmp_path)
+    await lab.load()
+    assert (lab.committed(), lab.deliveries.count()) == (1, 2)
+    assert (await lab.receive()).code == NOT_FOUND
+    assert await lab.ack(received, received.messages[2]) == 0
+    await trio.sleep(INVISIBLE_MS / 1000)
+    again = await lab.receive()
+    assert [(message.body, message.reconsume_times) for message in again.messages] == [(b"1", 1)]
+    await trio.sleep(50)
+    assert sorted((await lab.receive()).bodies) == [b"1", b"3"]
+    await lab.log.close()
+    await lab.store.close()
+
+
+async def test_what_the_store_lost_is_dropped_before_its_offsets_mean_other_messages(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path / "a") as lab:
+        await lab.send(6)
+        received = await lab.receive()
+        for message in received.messages:
+            await lab.ack(received, message)
+        former = lab
+    async with open_pop(tmp_path / "b") as shorter:
+        await shorter.send(3)
+    for file in (tmp_path / "a" / "pop").iterdir():  # the power failed: the store has three messages only
+        (tmp_path / "b" / "pop").mkdir(exist_ok=True)
+        (tmp_path / "b" / "pop" / file.name).write_bytes(file.read_bytes())
+    files = FaultyFiles()
+    for _ in range(2):  # the second start finds that it was dropped
+        lab = await reopen(former, tmp_path / "b", files=files)
+        await lab.load()
+        assert lab.committed() == 3
+        assert [call.name for call in files.calls].count("datasync") >= 1
+        await lab.store.close()
+    lab = await reopen(former, tmp_path / "b")
+    await lab.load()
+    sent = await lab.send(2)
+    assert (await lab.receive()).bodies == sent
+    await lab.store.close()
+
+
+async def test_a_log_that_ends_anywhere_loses_no_message(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Cut at each byte: what was not acknowledged comes again, and what is known as acknowledged does not."""
+    async with open_pop(tmp_path) as lab:
+        bodies = await lab.send(6)
+        first = await lab.receive(maxMsgNums=3)
+        await lab.ack(first, first.messages[1])
+        second = await lab.receive(maxMsgNums=2)
+        await lab.ack(second, second.messages[0])
+        await lab.change(first, first.messages[0], 30_000)
+        former, path = lab, file_of(lab)
+    whole = content(path)
+    acknowledged = {b"1", b"3"}
+    repeated = set()
+    for end in range(len(whole) + 1):
+        only(path, whole[:end])
+        lab = await reopen(former, tmp_path)
+        await lab.load()
+        await trio.sleep(40)
+        found = set((await lab.receive()).bodies)
+        assert found >= set(bodies) - acknowledged
+        repeated.add(frozenset(found & acknowledged))
+        await lab.log.close()
+        await lab.store.close()
+    assert repeated == {frozenset(acknowledged), frozenset([b"3"]), frozenset()}
+
+
+async def test_a_damaged_record_ends_the_log(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(2)
+        received = await lab.receive(maxMsgNums=1)
+        begin = lab.log._end
+        await lab.receive(maxMsgNums=1)
+        await lab.ack(received, received.messages[0])
+        former, path = lab, file_of(lab)
+    data = bytearray(content(path))
+    data[begin + 10] ^= 1
+    only(path, bytes(data))
+    lab = await reopen(former, tmp_path)
+    await lab.load()
+    assert lab.deliveries.count() == 1
+    assert (await lab.receive()).bodies == [b"1"]
+    await lab.store.close()
+
+
+async def test_a_new_file_has_what_is_in_flight_and_the_former_goes_when_it_is_on_the_disk(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        received = await lab.receive()
+        await lab.ack(received, received.messages[0])
+        lab.log.begin()
+        await lab.ack(received, received.messages[1])
+        names = sorted(file.name for file in (tmp_path / "pop").iterdir())
+        assert [int(name) for name in names] == [1, 2]
+        await trio.sleep(1)
+        assert [int(file.name) for file in (tmp_path / "pop").iterdir()] == [2]
+        former = lab
+    lab = await reopen(former, tmp_path)
+    await lab.load()
+    assert (lab.committed(), lab.deliveries.count()) == (2, 1)
+    await lab.store.close()
+
+
+async def test_an_incomplete_new_file_is_left_out(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        received = await lab.receive()
+        await lab.ack(received, received.messages[0])
+        former = lab
+    (tmp_path / "pop" / f"{2:020d}").write_bytes(content(file_of(lab))[:20])
+    lab = await reopen(former, tmp_path)
+    await lab.load()
+    assert (lab.committed(), lab.deliveries.count()) == (1, 2)
+    lab.log.begin()
+    await lab.log.sync()
+    assert [int(file.name) for file in (tmp_path / "pop").iterdir()] == [3]
+    await lab.store.close()
+
+
+async def test_a_log_that_cannot_be_written_changes_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
+    files = FaultyFiles()
+    async with open_pop(tmp_path, files=files) as lab:
+        await lab.send(3)
+        received = await lab.receive(maxMsgNums=1)
+        message = received.messages[0]
+        _fail_writes(files, 3)
+        with pytest.raises(OSError, match="No space"):
+            await lab.receive()
+        with pytest.raises(OSError, match="No space"):
+            await lab.ack(received, message)
+        with pytest.raises(OSError, match="No space"):
+            await lab.change(received, message, 2000)
+        assert (lab.committed(), lab.deliveries.count()) == (0, 1)
+        assert await lab.ack(received, message) == 0
+        assert (await lab.receive()).bodies == [b"1", b"2"]
+        former = lab
+    lab = await reopen(former, tmp_path)
+    await lab.load()
+    assert (lab.committed(), lab.deliveries.count()) == (1, 2)
+    await lab.store.close()
+
+
+async def test_after_a_failed_sync_a_new_file_begins(tmp_path: Path, autojump_clock: MockClock) -> None:
+    files = FaultyFiles()
+    async with open_pop(tmp_path, files=files) as lab:
+        await lab.send(1)
+        _fail_syncs(files, 1)
+        received = await lab.receive()
+        await trio.sleep(5)
+        assert [int(file.name) for file in (tmp_path / "pop").iterdir()] == [2]
+        assert lab.log.synced.value == lab.log.appended
+        assert await lab.ack(received, received.messages[0]) == 0
+
+
+async def test_with_sync_flush_an_acknowledgement_is_answered_when_it_is_on_the_disk(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH}) as lab:
+        await lab.send(1)
+        received = await lab.receive()
+        began = trio.current_time()
+        assert await lab.ack(received, received.messages[0]) == 0
+        assert lab.log.synced.value == lab.log.appended
+        assert trio.current_time() > began
+
+
+async def test_nobody_can_take_what_seems_to_be_ready(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """The log cannot be written: a held receive gets the error, and the line does not run in circles."""
+    files = FaultyFiles()
+    async with open_pop(tmp_path, files=files) as lab:
+        await lab.send(1)
+        received = await lab.receive()
+        await lab.ack(received, received.messages[0])
+        waiting = [trio.current_time()]
+
+        async def wait() -> None:
+            waiting.append((await lab.receive(pollTime=60_000)).code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await settle()
+            _fail_writes(files, 1)
+            await lab.send(1)
+            await trio.sleep(STUCK_MS / 1000)
+        assert waiting[1] == ResponseCode.SYSTEM_ERROR
+        assert (await lab.receive()).bodies == [b"1"]
+
+
+def _fail_writes(files: FaultyFiles, times: int) -> None:
+    files.fail(FULL, "pwrite", where="/pop/", times=times)
+
+
+def _fail_syncs(files: FaultyFiles, times: int) -> None:
+    files.fail(BROKEN, "datasync", where="/pop/", times=times)

@@ -1,0 +1,169 @@
+"""POP over sockets: a whole broker, also one that is killed between a receive and the acknowledgements."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from broker_whole import SETTINGS, WholeBroker, now_ms, send_fields, whole_broker
+from free_ports import free_port
+
+from triomq.protocol.codes import POLLING_TIMEOUT, RequestCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.message import MessageExt
+from triomq.protocol.record import decode_records
+from triomq.remoting.client import open_client
+
+INVISIBLE_MS = 2000
+
+
+def pop_fields(**changes: Any) -> dict[str, Any]:
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 32, "invisibleTime": INVISIBLE_MS}
+    return {**fields, "pollTime": 0, "bornTime": now_ms(), "initMode": 0, "expType": "TAG", "exp": "*", **changes}
+
+
+def ack_fields(response: RemotingCommand, message: MessageExt) -> dict[str, Any]:
+    fields = response.ext_fields or {}
+    handle = f"0 {fields['popTime']} {fields['invisibleTime']} 0 0 broker-a {message.queue_id} {message.queue_offset}"
+    where = {"topic": "T", "queueId": message.queue_id, "offset": message.queue_offset}
+    return {"consumerGroup": "G", "extraInfo": handle, **where}
+
+
+async def test_receives_and_acknowledgements_over_a_socket_also_across_a_restart(tmp_path: Path) -> None:
+    async def receive(broker: WholeBroker, **changes: Any) -> RemotingCommand:
+        return await broker.ask(RequestCode.POP_MESSAGE, pop_fields(**changes))
+
+    async with whole_broker(tmp_path) as broker:
+        assert not (tmp_path / "store" / "pop").exists()
+        await broker.create_topic("T", 2)
+        for queue_id in (0, 1):
+            await broker.send("T", f"m{queue_id}".encode(), queueId=queue_id)
+        received = await receive(broker)
+        messages = {message.body: message for message in decode_records(received.body)}
+        assert (received.code, sorted(messages)) == (0, [b"m0", b"m1"])
+        fields = ack_fields(received, messages[b"m0"])
+        assert (await broker.ask(RequestCode.ACK_MESSAGE, fields)).code == 0
+    async with whole_broker(tmp_path) as broker:
+        again = await receive(broker, pollTime=10_000)
+        [message] = decode_records(again.body)
+        assert (message.body, message.reconsume_times) == (b"m1", 1)
+        changed = {**ack_fields(again, message), "invisibleTime": 60_000}
+        assert (await broker.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, changed)).code == 0
+        refused = await broker.ask(RequestCode.ACK_MESSAGE, ack_fields(again, message))
+        assert "not valid any more" in (refused.remark or "")
+
+
+async def test_a_waiting_receive_ends_with_the_broker(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery, whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        began = time.monotonic()
+        codes: list[int] = []
+
+        async def wait(*, task_status: trio.TaskStatus[None]) -> None:
+            with trio.CancelScope(shield=True):
+                task_status.started()
+                codes.append((await broker.ask(RequestCode.POP_MESSAGE, pop_fields(pollTime=60_000))).code)
+
+        await nursery.start(wait)
+        info = {"consumerGroup": "G", "topic": "T", "queueId": 0}
+        while (await broker.ask(RequestCode.POLLING_INFO, info)).ext_fields == {"pollingNum": "0"}:
+            pass
+        assert broker.controller.serving is not None
+        await broker.controller.serving.pull.long_polling.end()
+    assert codes == [POLLING_TIMEOUT]
+    assert time.monotonic() - began < 30
+
+
+async def test_a_kill_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    """What was acknowledged stays done, what was received comes at its time, the rest at once."""
+    port = free_port()
+    settings = {**SETTINGS, "storePathRootDir": str(tmp_path / "store"), "listenPort": str(port)}
+    settings["namesrvAddr"] = "127.0.0.1:9"
+    (tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    process = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-m", "triomq.broker", "-c", str(tmp_path / "broker.conf")],
+        env={**os.environ, "HOME": str(tmp_path), "ROCKETMQ_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "boot success" in process.stdout.readline()
+        async with open_client() as client:
+
+            async def ask(code: int, fields: dict[str, Any], body: bytes = b"") -> RemotingCommand:
+                texts = {name: str(value) for name, value in fields.items()}
+                return await client.invoke(f"127.0.0.1:{port}", new_request(code, ext_fields=texts, body=body), 10)
+
+            for number in range(9):
+                sent = await ask(10, send_fields("TBW102", queueId=0), b"%d" % number)
+                assert sent.code == 0, sent.remark
+            received = await ask(RequestCode.POP_MESSAGE, pop_fields(topic="TBW102", maxMsgNums=6))
+            messages = decode_records(received.body)
+            for message in messages[::2]:
+                fields = {**ack_fields(received, message), "topic": "TBW102"}
+                assert (await ask(RequestCode.ACK_MESSAGE, fields)).code == 0
+            received_at = time.monotonic()
+    finally:
+        process.kill()
+        process.wait()
+    async with whole_broker(tmp_path) as broker:
+        at_once = await broker.ask(RequestCode.POP_MESSAGE, pop_fields(topic="TBW102", invisibleTime=60_000))
+        assert [message.body for message in decode_records(at_once.body)] == [b"6", b"7", b"8"]
+        later = await broker.ask(RequestCode.POP_MESSAGE, pop_fields(topic="TBW102", pollTime=10_000))
+        assert sorted(message.body for message in decode_records(later.body)) == [b"1", b"3", b"5"]
+        assert time.monotonic() - received_at >= INVISIBLE_MS / 1000 - 0.1
+        none = await broker.ask(RequestCode.POP_MESSAGE, pop_fields(topic="TBW102"))
+        assert not none.body
+
+
+async def test_a_slave_removes_a_log_from_its_time_as_a_master(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        await broker.send("T")
+        assert (await broker.ask(RequestCode.POP_MESSAGE, pop_fields())).code == 0
+    assert list((tmp_path / "store" / "pop").iterdir())
+    async with whole_broker(tmp_path, brokerRole="SLAVE", brokerId="1") as broker:
+        assert not list((tmp_path / "store" / "pop").iterdir())
+        refused = await broker.ask(RequestCode.POP_MESSAGE, pop_fields())
+        assert "slave" in (refused.remark or "")
+
+
+async def test_a_topic_that_is_deleted_and_made_again_begins_anew(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        for _ in range(3):
+            await broker.send("T", b"old")
+        assert (await broker.ask(RequestCode.POP_MESSAGE, pop_fields())).code == 0
+        assert (await broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+        await broker.create_topic("T", 1)
+        await broker.send("T", b"new")
+        received = await broker.ask(RequestCode.POP_MESSAGE, pop_fields(pollTime=5000))
+        assert [message.body for message in decode_records(received.body)] == [b"new"]
+
+
+async def test_a_broker_without_receives_has_none_of_their_parts(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        await broker.send("T")
+        assert (await broker.pull("T")).code == 0
+        assert broker.controller.serving is not None and broker.controller.serving.pop.parts is None
+
+
+async def test_a_log_of_another_version_stops_the_start_and_stays(tmp_path: Path) -> None:
+    from triomq.broker.pop import log_records
+    from triomq.daemon.errors import StartError
+
+    path = tmp_path / "store" / "pop" / f"{7:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(log_records.encode(log_records.BEGIN, 99) + log_records.encode(log_records.COMPLETE))
+    with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="newer version"), flatten_subgroups=True):
+        async with whole_broker(tmp_path):
+            pass
+    assert path.exists()
