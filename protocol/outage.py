@@ -11,7 +11,7 @@ REMIND_SECONDS: Final = 60.0
 MAX_KEYS: Final = 4096
 """Above it the oldest key is forgotten, and may be logged too early."""
 CALM_SECONDS: Final = 10.0
-"""A success sooner after a failure does not end an outage: during a shortage, the two alternate."""
+"""An outage ends with the first success that comes later than this after a failure: in a shortage both alternate."""
 
 
 class Outage:

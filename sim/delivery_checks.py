@@ -17,7 +17,7 @@ PROMPT_SECONDS = 3.0
 SETTLED_SECONDS = 3.0
 """How long after its start a consumer has its queues."""
 STORED_SECONDS = 7.0
-"""A member's offsets are stored at least so often; every five seconds, and when it leaves."""
+"""The longest time for which a member's offsets may stay unstored: clients store them every five seconds."""
 
 
 def check_deliveries(history: History, brokers: Mapping[str, Broker], began: float, verdict: Verdict) -> None:

@@ -100,7 +100,7 @@ class Pipe:
             self.source.network.clock.ring_at(self._in_flight[0][0], self)
 
     def ring(self) -> None:
-        """Wake the reader, who looks for himself."""
+        """Wake the reader, which then takes what has arrived."""
         if self._reader is not None:
             reader, self._reader = self._reader, None
             trio.lowlevel.reschedule(reader)

@@ -420,5 +420,5 @@ class TransactionLog:
                 if queue_offset != self._consumed(topic, queue_id):
                     self._offsets.commit(TRANS_CONSUMER_GROUP, topic, queue_id, queue_offset)
 
-        # They pass half messages whose copies a deposed leader may lose.
+        # The offsets pass half messages, and a deposed leader may lose the copies that it made of them.
         self._writer.when_durable(False, NotifyingPut(stored))

@@ -51,7 +51,7 @@ MAX_LINKS = 128
 MAX_CARRIED_BYTES = 8192
 """Limit of what propagators may add to one message; more is left out. W3C baggage may have 8192 bytes."""
 RESERVED_BYTES = 1024
-"""Of the limit of all properties: what the client itself adds, ids and marks of transactions."""
+"""The part of MAX_PROPERTIES_BYTES that is left to what the client itself adds: ids and marks of transactions."""
 TRACEPARENT_BYTES = 80
 """Room for the context of a span that has not begun yet."""
 

@@ -280,8 +280,8 @@ class Pass:
         return self._most
 
     def ended(self) -> None:
-        """Those that were called have come. Call as many next time as ran, if others came for nothing; else twice as
-        many."""
+        """End a pass, which every called task has used or left. If some found no time for their step, the next pass
+        calls the number that ran in this one; otherwise twice the number that this one called."""
         self._most = max(1, self._ran) if self._sent_back else min(2 * self._most, MOST_STEPS_CALLED)
 
     def ran(self) -> None:

@@ -2,9 +2,9 @@
 
 A record that is delivered differs from the one that waited only in its place, its topic and its store time. So
 `deliver_records` copies the records of a block of queue entries from the mapped log behind its pending bytes, and
-changes these. It stops at everything that wants a look of its own, about which the caller decides: a message that is
-not due, or a record that was on the disk when the process started, that would not fit into the log file, that names no
-queue, or whose properties encoding would change. What it appends is what `Appending` would append of the same messages,
+changes these. It stops at everything about which the caller has to decide: a message that is not due, or a record that
+was on the disk when the process started, that would not fit into the log file, that names no queue, or whose properties
+encoding would change. What it appends is what `Appending` would append of the same messages,
 except that a block has one store time. The log of a group delivers nothing this way.
 
 Owns nothing, as Appending. `append` changes only memory and never awaits.
@@ -53,7 +53,7 @@ _REAL_QUEUE: Final = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
 _entry_at: Final = ENTRY.unpack_from
 
 QueueOf: TypeAlias = Callable[[str, int], int | None]
-"""(topic, queue id) -> the queue id to which its messages go now; None if they want a look of their own."""
+"""(topic, queue id) -> the queue id to which its messages go now; None if the caller has to decide about each."""
 
 
 def deliver_records_reference(
@@ -164,7 +164,7 @@ class RealQueues:
         self._by_queue: dict[ConsumeQueue, _WithHead] = {}
 
     def learn(self, key: bytes) -> bool:
-        """Add the queue with this key. Return False if its messages want a look of their own."""
+        """Add the queue with this key. Return False if the caller has to decide about each of its messages."""
         topic, _, queue_text = key.decode("ascii").rpartition(NAME_VALUE_SEPARATOR)
         queue_id = self._queue_of(topic, int(queue_text)) if topic else None
         if queue_id is None or queue_id > _MAX_QUEUE_ID or refusal_of(topic, queue_id) is not None:
@@ -224,8 +224,8 @@ class Delivering:
         return RealQueues(self._queues, queue_of)
 
     def append(self, block: DueBlock, queues: RealQueues, due_ms: int, room_bytes: int) -> Delivery | None:
-        """Append the messages of the block that are due at `due_ms`, in `room_bytes` of delayed records, up to one that
-        wants a look of its own, to which the block moves. Return None if that is the first."""
+        """Append the messages of the block that are due at `due_ms`, in `room_bytes` of delayed records, up to one
+        about which the caller has to decide, to which the block moves. Return None if that is the first."""
         commit_log = self._log
         head = block.head()
         if head is None or commit_log.needs_quorum or self._refusals.first is not None:
