@@ -61,13 +61,16 @@ class DeliveryEvents(Struct, frozen=True):
 
 class Wanted(Struct, frozen=True):
     """What a receive asks for. `begins_first`: a group without an offset begins at the first message of a queue, not at
-    the last. A message that was received `most_attempts` times is a dead letter when it would come again."""
+    the last. A message that was received `most_attempts` times is a dead letter when it would come again. With
+    `in_order` a queue has one batch in flight at a time; a receive with the same `attempt_id` gets it again."""
 
     most: int
     invisible_ms: int
     most_attempts: int
     message_filter: MessageFilter | None
     begins_first: bool
+    in_order: bool = False
+    attempt_id: str = ""
 
 
 class DeadLetter(NamedTuple):
@@ -80,25 +83,34 @@ class DeadLetter(NamedTuple):
 
 class Received(Struct):
     """What a receive took: records as they are stored, but for RECONSUMETIMES, and the queue offsets of each queue in
-    the order of the records. `dead`: what the caller puts among the dead letters and then acknowledges; otherwise it
-    comes again. `missing`: nothing, because this is on the disk only."""
+    the order of the records. `repetitions`: queue id, queue offset and how often it was received before, of each
+    message that was. `dead`: what the caller puts among the dead letters and then acknowledges; otherwise it comes
+    again. `missing`: nothing, because this is on the disk only."""
 
     popped_ms: int
     records: list[bytes]
     offsets: dict[int, list[int]]
     dead: list[DeadLetter]
+    repetitions: list[tuple[int, int, int]]
     missing: Missing | None = None
 
 
 class _Queue:
-    """`number`: that of the queue in the log's file, -1 if that does not name it yet."""
+    """`number`: that of the queue in the log's file, -1 if that does not name it yet. `attempt_id`: of the last receive
+    in order; `in_order`: whether the last receive was one."""
 
-    __slots__ = ("committed", "in_flight", "number")
+    __slots__ = ("attempt_id", "committed", "in_flight", "in_order", "number")
 
     def __init__(self, in_flight: InFlight, committed: int) -> None:
         self.in_flight = in_flight
         self.committed = committed
         self.number = -1
+        self.in_order = False
+        self.attempt_id = ""
+
+    def is_blocked(self, now_ms: int) -> bool:
+        """Return whether a receive in order has to wait: a message in flight is neither done nor ready again."""
+        return self.in_flight.last_visible_ms() > now_ms
 
 
 class _Plan(Struct):
@@ -108,6 +120,7 @@ class _Plan(Struct):
     queue: _Queue
     taken: list[int]  # from the heap of times
     again: list[int]
+    repeated: list[int]  # those of a batch that is asked for again by the same attempt, which does not count
     gone: list[int]  # those whose message is not stored any more
     fresh: list[int]
     next_offset: int
@@ -219,16 +232,21 @@ class Deliveries:
         """Take at most `wanted.most` messages of these queues: in the order of the queues, first those that are ready
         again. Raises TableFull, MemoryShort; OSError if the log cannot be written."""
         now_ms = self._now_ms()
-        received = Received(now_ms, [], {}, [])
+        received = Received(now_ms, [], {}, [], [])
         self._check_room(group, wanted.most)
         plans: list[_Plan] = []
         try:
             for look in (self._look_again, self._look_ahead):
+                if wanted.in_order and received.missing is not None:
+                    break  # what is ready again goes first
                 for queue_id in queue_ids:
                     if len(received.records) >= wanted.most:
                         break
                     key = Key(topic, group, queue_id)
                     queue = self._queue(key, wanted)
+                    queue.in_order = wanted.in_order
+                    if wanted.in_order and _is_closed(queue, wanted, now_ms, is_first=look == self._look_again):
+                        continue
                     if not look(key, queue, wanted, received, plans) and not received.records:
                         raise _OnDisk
             self._write(plans, now_ms, now_ms + wanted.invisible_ms)
@@ -240,6 +258,7 @@ class Deliveries:
             _give_back(plans)
             raise
         for plan in plans:
+            plan.queue.attempt_id = wanted.attempt_id
             self._take(plan, now_ms, now_ms + wanted.invisible_ms)
         if plans:
             self._events.times_changed(topic, group)
@@ -277,12 +296,16 @@ class Deliveries:
     def _look_again(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
         """Add what is ready again. Return False if it has to be read from the disk first."""
         in_flight = queue.in_flight
-        taken = in_flight.take_ready(received.popped_ms, wanted.most - len(received.records))
-        if not taken:
+        is_repeated = wanted.in_order and queue.is_blocked(received.popped_ms)  # then by the same attempt
+        taken = [] if is_repeated else in_flight.take_ready(received.popped_ms, wanted.most - len(received.records))
+        if wanted.in_order:
+            taken.sort()
+        offsets = list(in_flight.offsets()) if is_repeated else taken
+        if not offsets:
             return True
-        plan = _Plan(key, queue, taken, [], [], [], in_flight.next_offset)
+        plan = _Plan(key, queue, taken, [], [], [], [], in_flight.next_offset)
         plans.append(plan)
-        for place, queue_offset in enumerate(taken):
+        for place, queue_offset in enumerate(offsets):
             result = self._reading.get_messages(key.topic, key.queue_id, queue_offset, 1, may_wait=True)
             if result.missing is not None:
                 received.missing = result.missing
@@ -293,18 +316,24 @@ class Deliveries:
                 plan.gone.append(queue_offset)
                 continue
             attempts = in_flight.attempts(queue_offset)
-            plan.again.append(queue_offset)
+            if is_repeated:
+                plan.repeated.append(queue_offset)
+                attempts -= 1
+            else:
+                plan.again.append(queue_offset)
             if attempts >= wanted.most_attempts:
                 received.dead.append(DeadLetter(key, queue_offset, result.body))
                 continue
             received.records.append(record.with_more_reconsume_times(result.body, attempts))
+            if attempts:
+                received.repetitions.append((key.queue_id, queue_offset, attempts))
             received.offsets.setdefault(key.queue_id, []).append(queue_offset)
         return True
 
     def _look_ahead(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
         """Add what was not received yet. Return False if it has to be read from the disk first."""
         begin = queue.in_flight.next_offset
-        plan = _Plan(key, queue, [], [], [], [], begin)
+        plan = _Plan(key, queue, [], [], [], [], [], begin)
         for _ in range(SCANS_IN_A_RECEIVE):
             room = wanted.most - len(received.records)
             if not room:
@@ -338,11 +367,14 @@ class Deliveries:
                 records.append(self._named(plan.key, queue))
             if plan.again:
                 records.append(log_records.encode(log_records.AGAIN, queue.number, popped_ms, visible_ms, plan.again))
+            for queue_offset in plan.repeated:
+                body = queue.number, popped_ms, visible_ms, queue_offset
+                records.append(log_records.encode(log_records.CHANGED, *body))
             if plan.gone:
                 records.append(log_records.encode(log_records.DONE, queue.number, plan.gone))
             if plan.next_offset != queue.in_flight.next_offset:
-                body = queue.number, popped_ms, visible_ms, plan.next_offset, plan.fresh
-                records.append(log_records.encode(log_records.RECEIVED, *body))
+                received = queue.number, popped_ms, visible_ms, plan.next_offset, plan.fresh
+                records.append(log_records.encode(log_records.RECEIVED, *received))
         self._append(b"".join(records))
 
     def _take(self, plan: _Plan, popped_ms: int, visible_ms: int) -> None:
@@ -350,6 +382,8 @@ class Deliveries:
         before = len(in_flight)
         for queue_offset in plan.again:
             in_flight.receive_again(queue_offset, popped_ms, visible_ms)
+        for queue_offset in plan.repeated:
+            in_flight.change(queue_offset, popped_ms, visible_ms)
         for queue_offset in plan.gone:
             in_flight.done(queue_offset)
         if plan.gone:
@@ -381,6 +415,8 @@ class Deliveries:
                 in_flight.done(queue_offset)
             self._add(key.group, -len(valid))
             self._commit(key, queue)
+            if queue.in_order:
+                self._events.moved(key.topic, key.group)  # the next batch may be received
         return void
 
     def change_invisible_time(self, key: Key, queue_offset: int, popped_ms: int, invisible_ms: int) -> int | None:
@@ -402,12 +438,17 @@ class Deliveries:
     # -- when and how many ---------------------------------------------------------------------------------------------
 
     def next_visible_ms(self, topic: str, group: str, queue_ids: Iterable[int]) -> int | None:
-        """Return when the next message in flight of these queues is ready again (Unix ms); None: there is none."""
+        """Return when the next message in flight of these queues may be received again (Unix ms), in order when all of
+        its batch are ready; None: there is none."""
         times = []
         for queue_id in queue_ids:
             queue = self._queues.get(Key(topic, group, queue_id))
-            upcoming = queue.in_flight.next_visible() if queue is not None else None
-            if upcoming is not None:
+            if queue is None or not len(queue.in_flight):
+                continue
+            upcoming = queue.in_flight.next_visible()
+            if queue.in_order:
+                times.append(queue.in_flight.last_visible_ms())
+            elif upcoming is not None:
                 times.append(upcoming[0])
         return min(times, default=None)
 
@@ -430,6 +471,9 @@ class Deliveries:
         now_ms = self._now_ms()
         ready = 0
         for queue_id in queue_ids:
+            queue = self._queues.get(Key(topic, group, queue_id))
+            if queue is not None and queue.in_order and queue.is_blocked(now_ms):
+                continue
             ready += max(0, self._reading.max_offset(topic, queue_id) - self.next_offset(topic, group, queue_id))
             upcoming_ms = self.next_visible_ms(topic, group, (queue_id,))
             ready += upcoming_ms is not None and upcoming_ms <= now_ms
@@ -559,6 +603,15 @@ class Deliveries:
 
 class _OnDisk(Exception):
     """Nothing can be taken before the disk is read."""
+
+
+def _is_closed(queue: _Queue, wanted: Wanted, now_ms: int, *, is_first: bool) -> bool:
+    """Return whether a receive in order may take nothing of a queue: another attempt has its batch, or this one does,
+    and it is not the first look."""
+    if not queue.is_blocked(now_ms):
+        return False
+    is_same = bool(wanted.attempt_id) and wanted.attempt_id == queue.attempt_id
+    return not is_same or not is_first
 
 
 def _give_back(plans: list[_Plan]) -> None:

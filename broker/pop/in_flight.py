@@ -84,6 +84,10 @@ class InFlight:
         place = self._find(queue_offset)
         return self._visible[place] if place >= 0 else 0
 
+    def last_visible_ms(self) -> int:
+        """Return when all messages in flight are ready again (Unix ms); 0: there is none."""
+        return max(self._visible[self._first :], default=0)
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def receive(self, offsets: Sequence[int], popped_ms: int, visible_ms: int, next_offset: int) -> None:

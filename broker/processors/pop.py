@@ -59,6 +59,8 @@ MAX_INVISIBLE_MS: Final = 12 * 3600 * 1000
 MAX_WAIT_MS: Final = 120_000
 """The longest time a receive is held, whatever time it requests."""
 FROM_FIRST: Final = 0
+ORDERED: Final = 999
+"""The revive queue in handles of ordered receives (RocketMQ: KeyBuilder.POP_ORDER_REVIVE_QUEUE)."""
 _PULL_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 
 
@@ -189,7 +191,10 @@ class PopProcessor:
                 return OverQuota(quotas, excess, lambda remark: nothing(parked, remark))
         message_filter = self._filters.of_request(header.topic, group, header.exp or "*", header.exp_type)
         wanted = Wanted(
-            header.max_msg_nums, header.invisible_time, most_attempts, message_filter, header.init_mode == FROM_FIRST
+            *(header.max_msg_nums, header.invisible_time, most_attempts, message_filter),
+            begins_first=header.init_mode == FROM_FIRST,
+            in_order=header.order,
+            attempt_id=header.attempt_id or "",
         )
         try:
             received = self._deliveries.receive(header.topic, group, _in_turn(queue_ids), wanted)
@@ -226,12 +231,13 @@ class PopProcessor:
         info = PopMessageResponseHeader(
             pop_time=received.popped_ms,
             invisible_time=header.invisible_time,
-            revive_qid=0,
+            revive_qid=ORDERED if header.order else 0,
             rest_num=self._deliveries.ready_count(topic, group, queue_ids),
             start_offset_info=";".join([f"{kind} {queue} {min(each)}" for queue, each in received.offsets.items()]),
             msg_offset_info=";".join(
                 [f"{kind} {queue} {','.join(map(str, each))}" for queue, each in received.offsets.items()]
             ),
+            order_count_info=_times(kind, received) if header.order else None,
         )
         return new_response(request, header=info, remark=GetStatus.FOUND.name, body=body)
 
@@ -338,6 +344,14 @@ class PopProcessor:
         return (queue_id,) if queue_id >= 0 else range(topic.read_queue_nums)
 
 
+def _times(kind: str, received: Received) -> str:
+    """Return how often each message was received before, as clients of RocketMQ 5 read it: they take the times of a
+    queue for messages that are not named."""
+    queues = [f"{kind} {queue_id} 0" for queue_id in received.offsets]
+    again = [f"{kind} qo{queue_id}%{queue_offset} {times}" for queue_id, queue_offset, times in received.repetitions]
+    return ";".join([*queues, *again])
+
+
 def nothing(receive: ParkedReceive, remark: str = GetStatus.NO_MESSAGE_IN_QUEUE.name) -> RemotingCommand:
     """Return the response to a receive that found nothing."""
     header = receive.header
@@ -349,8 +363,6 @@ def nothing(receive: ParkedReceive, remark: str = GetStatus.NO_MESSAGE_IN_QUEUE.
 def _check_limits(header: PopMessageRequestHeader) -> None:
     if not 0 < header.max_msg_nums <= MAX_MESSAGES:
         raise RequestRefused(INVALID_PARAMETER, f"maxMsgNums={header.max_msg_nums}: from 1 to {MAX_MESSAGES}")
-    if header.order:
-        raise RequestRefused(INVALID_PARAMETER, "order=true: this broker does not deliver in order over POP")
     check_invisible_time(header.invisible_time)
 
 

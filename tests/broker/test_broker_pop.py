@@ -354,6 +354,89 @@ async def test_polling_info_and_notification_tell_without_taking(tmp_path: Path,
         assert told == ["true", "true"]
 
 
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+async def test_one_batch_of_a_queue_is_out_at_a_time(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path, queues=2) as lab:
+        for queue_id in (0, 1):
+            await lab.send(4, queue_id=queue_id)
+        first = await lab.receive(order="true", queueId=0, maxMsgNums=2)
+        assert first.bodies == [b"0", b"1"]
+        assert first.fields["reviveQid"] == "999"
+        assert (await lab.receive(order="true", queueId=0)).code == NOT_FOUND
+        assert len((await lab.receive(order="true", queueId=1)).messages) == 4
+        await lab.ack(first, first.messages[0])
+        assert (await lab.receive(order="true", queueId=0)).code == NOT_FOUND
+        await lab.ack(first, first.messages[1])
+        assert (await lab.receive(order="true", queueId=0)).bodies == [b"2", b"3"]
+
+
+async def test_the_end_of_a_batch_wakes_who_waits_for_the_next(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        await lab.send(2)
+        first = await lab.receive(order="true", maxMsgNums=1)
+        found: list[tuple[list[bytes], float]] = []
+
+        async def wait() -> None:
+            received = await lab.receive(order="true", pollTime=60_000)
+            found.append((received.bodies, received.at_seconds))
+
+        nursery.start_soon(wait)
+        await trio.sleep(5)
+        assert found == []
+        await lab.ack(first, first.messages[0])
+        acknowledged = trio.current_time()
+        await trio.sleep(1)
+        assert found == [([b"1"], pytest.approx(acknowledged, abs=0.005))]
+
+
+async def test_a_batch_that_failed_comes_again_first_and_in_order(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(6)
+        first = await lab.receive(order="true", maxMsgNums=4)
+        await lab.ack(first, first.messages[1])
+        await lab.change(first, first.messages[2], 2000)  # the third is ready before the first
+        began = trio.current_time()
+        again = await lab.receive(order="true", pollTime=60_000)
+        assert again.at_seconds - began == pytest.approx(INVISIBLE_MS / 1000, abs=0.005)
+        assert again.bodies == [b"0", b"2", b"3", b"4", b"5"]
+        assert [message.reconsume_times for message in again.messages] == [1, 1, 1, 0, 0]
+        assert again.fields["orderCountInfo"] == "0 0 0;0 qo0%0 1;0 qo0%2 1;0 qo0%3 1"
+
+
+async def test_the_same_attempt_gets_the_same_batch_without_counting(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(6)
+        lost = await lab.receive(order="true", maxMsgNums=3, attemptId="a")
+        await trio.sleep(3)
+        assert (await lab.receive(order="true", attemptId="b")).code == NOT_FOUND
+        again = await lab.receive(order="true", attemptId="a")
+        assert again.bodies == lost.bodies == [b"0", b"1", b"2"]
+        assert {message.reconsume_times for message in again.messages} == {0}
+        with pytest.raises(RequestRefused, match="not valid any more"):
+            await lab.ack(lost, lost.messages[0])
+        await trio.sleep(INVISIBLE_MS / 1000 - 1)
+        assert (await lab.receive(order="true", attemptId="b")).code == NOT_FOUND
+        await trio.sleep(1)
+        assert (await lab.receive(order="true", attemptId="b")).bodies[:3] == lost.bodies
+
+
+async def test_order_is_kept_across_a_restart(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(4)
+        received = await lab.receive(order="true", maxMsgNums=2)
+        await lab.ack(received, received.messages[0])
+        former = lab
+    lab = await reopen(former, tmp_path)
+    await lab.load()
+    assert (await lab.receive(order="true")).code == NOT_FOUND
+    await trio.sleep(INVISIBLE_MS / 1000)
+    assert (await lab.receive(order="true")).bodies == [b"1", b"2", b"3"]
+    await lab.log.close()
+    await lab.store.close()
+
+
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
