@@ -397,7 +397,7 @@ class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
         minimum=1,
     )
 
-    pop_max_in_flight: int = setting(
+    pop_max_in_flight: int = changeable_setting(
         "popMaxInFlight",
         1_000_000,
         meaning="messages that were received (POP) and not acknowledged, of all groups: a receive beyond is refused",
@@ -405,7 +405,7 @@ class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
         minimum=32,
     )
 
-    pop_max_in_flight_of_group: int = setting(
+    pop_max_in_flight_of_group: int = changeable_setting(
         "popMaxInFlightOfGroup",
         200_000,
         meaning="messages that were received (POP) and not acknowledged, of one group: a receive beyond is refused",

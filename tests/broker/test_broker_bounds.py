@@ -22,13 +22,15 @@ from triomq.protocol.record import iterate_records
 ERROR = int(ResponseCode.SYSTEM_ERROR)
 
 
-def of_requests(is_header: bool) -> list[tuple[int, Declared]]:
-    """Return (code, value) of what requests carry, without what is in responses to a broker."""
+def of_requests(is_header: bool, is_binary: bool) -> list[tuple[int, Declared]]:
+    """Return (code, value) of what requests carry, without what is in responses to a broker. The binary codec has 16
+    bits for a code, which those of POP exceed."""
     table: dict[int, Any] = REQUEST_HEADERS if is_header else REQUEST_BODIES
     return [
         (code, one)
         for code, one in bounded(is_header)
         if one.record is table.get(code) or (not is_header and one.record in table.get(code, ()))
+        if not is_binary or code < 2**15
     ]
 
 
@@ -37,7 +39,7 @@ async def test_a_broker_refuses_what_is_beyond_a_bound_and_serves_others(tmp_pat
     async with whole_broker(tmp_path) as broker:
         await broker.create_topic("Beside")
         refused = 0
-        for code, one in of_requests(is_header=True):
+        for code, one in of_requests(True, is_binary):
             answer = await broker.ask(code, header_fields(one, 1), is_binary=is_binary)
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 continue
@@ -45,7 +47,7 @@ async def test_a_broker_refuses_what_is_beyond_a_bound_and_serves_others(tmp_pat
             assert f"<{one.path}> of {one.record.__name__}" in (answer.remark or ""), (name_of(one), answer.remark)
             refused += 1
         assert refused > 100
-        for code, one in of_requests(is_header=False):
+        for code, one in of_requests(False, is_binary):
             answer = await broker.ask(code, None, body_text(one, 1, {"clientID": "c"}), is_binary=is_binary)
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 continue
