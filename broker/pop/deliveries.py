@@ -21,7 +21,7 @@ from msgspec import Struct
 from triomq.broker.errors import TableFull
 from triomq.broker.pop import log_records
 from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
-from triomq.broker.pop.log import InFlightLog
+from triomq.broker.pop.log import InFlightLog, State
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.protocol import record
 from triomq.protocol.clock import NowMs
@@ -83,28 +83,36 @@ class DeadLetter(NamedTuple):
 
 class Received(Struct):
     """What a receive took: records as they are stored, but for RECONSUMETIMES, and the queue offsets of each queue in
-    the order of the records. `repetitions`: queue id, queue offset and how often it was received before, of each
-    message that was. `dead`: what the caller puts among the dead letters and then acknowledges; otherwise it comes
-    again. `missing`: nothing, because this is on the disk only."""
+    the order of the records, and their size in bytes. `repetitions`: queue id, queue offset and how often it was
+    received before, of each message that was. `dead`: what the caller puts among the dead letters and then
+    acknowledges; otherwise it comes again. `missing`: nothing, because this is on the disk only."""
 
     popped_ms: int
     records: list[bytes]
     offsets: dict[int, list[int]]
+    sizes: dict[int, int]
     dead: list[DeadLetter]
     repetitions: list[tuple[int, int, int]]
     missing: Missing | None = None
 
+    def add(self, queue_id: int, records: list[bytes], offsets: list[int]) -> None:
+        """Add messages of a queue."""
+        self.records += records
+        self.offsets.setdefault(queue_id, []).extend(offsets)
+        self.sizes[queue_id] = self.sizes.get(queue_id, 0) + sum(map(len, records))
+
 
 class _Queue:
-    """`number`: that of the queue in the log's file, -1 if that does not name it yet. `attempt_id`: of the last receive
-    in order; `in_order`: whether the last receive was one."""
+    """`number`: that of the queue in the log; `is_named`: whether the log's file has it. `attempt_id`: of the last
+    receive in order; `in_order`: whether the last receive was one."""
 
-    __slots__ = ("attempt_id", "committed", "in_flight", "in_order", "number")
+    __slots__ = ("attempt_id", "committed", "in_flight", "in_order", "is_named", "number")
 
-    def __init__(self, in_flight: InFlight, committed: int) -> None:
+    def __init__(self, in_flight: InFlight, committed: int, number: int) -> None:
         self.in_flight = in_flight
         self.committed = committed
-        self.number = -1
+        self.number = number
+        self.is_named = False
         self.in_order = False
         self.attempt_id = ""
 
@@ -151,7 +159,6 @@ class Deliveries:
         self._of_group: dict[str, int] = {}
         self._count = 0
         self._numbers = 0
-        self._unwritten: list[_Queue] = []  # those whose number is in no file yet
         self._events = DeliveryEvents()
 
     def use(self, log_of_all: InFlightLog) -> None:
@@ -191,7 +198,7 @@ class Deliveries:
         kind = body[0]
         if kind == log_records.QUEUE:
             number, topic, group, queue_id, in_flight = log_records.decode_queue(body)
-            by_number[number] = self._queues[Key(topic, group, queue_id)] = _Queue(in_flight, NO_OFFSET)
+            queue = by_number[number] = self._queues[Key(topic, group, queue_id)] = self._made(in_flight, NO_OFFSET)
             return
         if kind in (log_records.BEGIN, log_records.COMPLETE):
             return
@@ -213,18 +220,19 @@ class Deliveries:
         elif kind == log_records.GONE:
             self._queues = {key: each for key, each in self._queues.items() if each is not queue}
 
-    def state(self) -> list[bytes]:
-        """Return the records of all queues, for a new file of the log."""
-        self._numbers = 0
-        records = [self._named(key, queue) for key, queue in self._queues.items()]
-        self._unwritten.clear()
-        return records
+    def state(self) -> State:
+        """Return the records of all queues, for a new file of the log, and what to call when it has them."""
+        queues = dict(self._queues)
 
-    def _named(self, key: Key, queue: _Queue) -> bytes:
-        queue.number = self._numbers
-        self._numbers += 1
-        self._unwritten.append(queue)
-        return log_records.encode_queue(queue.number, *key, queue.in_flight)
+        def written() -> None:
+            for queue in queues.values():
+                queue.is_named = True
+
+        return [log_records.encode_queue(each.number, *key, each.in_flight) for key, each in queues.items()], written
+
+    def _made(self, in_flight: InFlight, committed: int) -> _Queue:
+        self._numbers += 1  # never given again: after a file that could not be begun the former one stays in use
+        return _Queue(in_flight, committed, self._numbers)
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +240,7 @@ class Deliveries:
         """Take at most `wanted.most` messages of these queues: in the order of the queues, first those that are ready
         again. Raises TableFull, MemoryShort; OSError if the log cannot be written."""
         now_ms = self._now_ms()
-        received = Received(now_ms, [], {}, [], [])
+        received = Received(now_ms, [], {}, {}, [], [])
         self._check_room(group, wanted.most)
         plans: list[_Plan] = []
         try:
@@ -280,7 +288,7 @@ class Deliveries:
         committed = self._offsets.query(key.group, key.topic, key.queue_id)
         begin = committed if committed >= 0 else self._begin(key, wanted)
         self._account.check(QUEUE_BYTES, f"receive of {key.group}")
-        queue = self._queues[key] = _Queue(InFlight(begin), committed)
+        queue = self._queues[key] = self._made(InFlight(begin), committed)
         self._commit(key, queue)
         self._count_memory()
         return queue
@@ -324,10 +332,9 @@ class Deliveries:
             if attempts >= wanted.most_attempts:
                 received.dead.append(DeadLetter(key, queue_offset, result.body))
                 continue
-            received.records.append(record.with_more_reconsume_times(result.body, attempts))
+            received.add(key.queue_id, [record.with_more_reconsume_times(result.body, attempts)], [queue_offset])
             if attempts:
                 received.repetitions.append((key.queue_id, queue_offset, attempts))
-            received.offsets.setdefault(key.queue_id, []).append(queue_offset)
         return True
 
     def _look_ahead(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
@@ -347,8 +354,7 @@ class Deliveries:
             if result.status is _FOUND:
                 found = result.records
                 fresh = [record.queue_offset_of(each) for each in found]
-                received.records += found
-                received.offsets.setdefault(key.queue_id, []).extend(fresh)
+                received.add(key.queue_id, found, fresh)
                 plan.fresh += fresh
             if result.next_begin_offset == plan.next_offset:
                 break
@@ -359,12 +365,14 @@ class Deliveries:
 
     def _write(self, plans: list[_Plan], popped_ms: int, visible_ms: int) -> None:
         if plans and self._log is not None:
-            self._log.open()  # first: a new file gives the queues new numbers
+            self._log.open()  # first: it names all queues as they are
         records: list[bytes] = []
+        new: dict[int, _Queue] = {}
         for plan in plans:
             queue = plan.queue
-            if queue.number < 0:
-                records.append(self._named(plan.key, queue))
+            if not queue.is_named and queue.number not in new:
+                new[queue.number] = queue
+                records.append(log_records.encode_queue(queue.number, *plan.key, queue.in_flight))
             if plan.again:
                 records.append(log_records.encode(log_records.AGAIN, queue.number, popped_ms, visible_ms, plan.again))
             for queue_offset in plan.repeated:
@@ -376,6 +384,8 @@ class Deliveries:
                 received = queue.number, popped_ms, visible_ms, plan.next_offset, plan.fresh
                 records.append(log_records.encode(log_records.RECEIVED, *received))
         self._append(b"".join(records))
+        for queue in new.values():
+            queue.is_named = True
 
     def _take(self, plan: _Plan, popped_ms: int, visible_ms: int) -> None:
         in_flight = plan.queue.in_flight
@@ -511,7 +521,7 @@ class Deliveries:
 
     def _end(self, key: Key) -> None:
         queue = self._queues[key]
-        if queue.number >= 0:
+        if queue.is_named:
             self._append(log_records.encode(log_records.GONE, queue.number))
         self._add(key.group, -len(queue.in_flight))
         if len(queue.in_flight):
@@ -566,19 +576,13 @@ class Deliveries:
     def _name(self, key: Key, queue: _Queue) -> None:
         if self._log is not None:
             self._log.open()
-        if queue.number < 0:
-            self._append(self._named(key, queue))
+        if not queue.is_named:
+            self._append(log_records.encode_queue(queue.number, *key, queue.in_flight))
+            queue.is_named = True
 
     def _append(self, records: bytes) -> None:
-        try:
-            if records and self._log is not None:
-                self._log.append(records)
-        except BaseException:
-            for queue in self._unwritten:
-                queue.number = -1
-            raise
-        finally:
-            self._unwritten.clear()
+        if records and self._log is not None:
+            self._log.append(records)
 
     def _commit(self, key: Key, queue: _Queue) -> None:
         oldest = queue.in_flight.oldest()

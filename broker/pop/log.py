@@ -1,7 +1,7 @@
 """The log of messages in flight: numbered files, of which the newest complete one counts (docs/internals/pop.md).
 
 `append` writes to the kernel at once, on the event loop: a record has some ten bytes. A thread syncs (`run`). A file
-that is written behind what `write_state` returns is complete by itself; the files before it are removed when it is on
+that is written behind what `state` returns is complete by itself; the files before it are removed when it is on
 the disk. After a sync that failed nobody knows what of the file is on the disk: a new one begins.
 """
 
@@ -27,8 +27,12 @@ RETRY_SECONDS: Final = 1.0
 NAME_DIGITS: Final = 20
 
 
+State = tuple[list[bytes], Callable[[], None]]
+
+
 class InFlightLog:
-    """`write_state` returns the records of all queues as they are; `sync_seconds` how long a sync may be put off.
+    """`state` returns the records of all queues as they are, and what to call when a file has them; `sync_seconds` how
+    long a sync may be put off.
 
     `synced`: the count of bytes that were appended since the start and are on the disk; `appended` is that of all.
     """
@@ -37,14 +41,14 @@ class InFlightLog:
         self,
         files: Files,
         directory: str,
-        write_state: Callable[[], list[bytes]],
+        state: Callable[[], State],
         *,
         sync_seconds: Callable[[], float],
         offload: Offload,
     ) -> None:
         self._files = files
         self.directory = directory
-        self._write_state = write_state
+        self._state = state
         self._sync_seconds = sync_seconds
         self._offload = offload
         self._fd = -1
@@ -86,8 +90,9 @@ class InFlightLog:
     def begin(self) -> None:
         """Begin a new file with all queues as they are. Raises OSError; the file before stays in use then."""
         self._files.make_directories(self.directory)
-        state = b"".join([log_records.encode(log_records.BEGIN, log_records.VERSION), *self._write_state()])
-        state += log_records.encode(log_records.COMPLETE)
+        queues, written = self._state()
+        records = [log_records.encode(log_records.BEGIN, log_records.VERSION), *queues]
+        state = b"".join([*records, log_records.encode(log_records.COMPLETE)])
         path = self._path(self._number + 1)
         fd = self._files.create(path, 0)
         try:
@@ -101,6 +106,7 @@ class InFlightLog:
             self._old.append(self._path(self._number))
         self._fd, self._number, self._end, self._state_bytes = fd, self._number + 1, len(state), len(state)
         self._is_doubtful = False
+        written()
         self._appended(len(state))
 
     def _path(self, number: int) -> str:

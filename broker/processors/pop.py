@@ -223,7 +223,8 @@ class PopProcessor:
         topic, group = header.topic, header.consumer_group
         records, body = received.records, b"".join(received.records)
         for queue_id, offsets in received.offsets.items():
-            self._stats.group_get(group, topic, queue_id, len(offsets), 0, offsets[-1] + 1)
+            size_bytes = received.sizes[queue_id]
+            self._stats.group_get(group, topic, queue_id, len(offsets), size_bytes, offsets[-1] + 1)
         quotas = self._quotas()
         if quotas is not None:
             quotas.pulled(connection, request, group, len(records), len(body))

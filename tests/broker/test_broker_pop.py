@@ -800,6 +800,29 @@ async def test_a_log_that_cannot_be_written_changes_nothing(tmp_path: Path, auto
     await lab.store.close()
 
 
+async def test_a_new_file_that_cannot_be_begun_leaves_the_former_in_use(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    files = FaultyFiles()
+    async with open_pop(tmp_path, queues=3, files=files) as lab:
+        for queue_id in (2, 0, 1):
+            await lab.send(2, queue_id=queue_id)
+        kept = [await lab.receive(queueId=queue_id, maxMsgNums=1) for queue_id in (2, 0)]
+        await lab.receive(group="Empty", queueId=1, topic="T", exp="Z")
+        _fail_writes(files, 1)
+        with pytest.raises(OSError, match="No space"):
+            lab.log.begin()
+        more = await lab.receive(queueId=1)
+        for received in (*kept, more):
+            await lab.ack(received, received.messages[0])
+        former = lab
+    lab = PopLab(tmp_path, {"T": 3}, now_ms=former.now_ms, offsets_file=former.offsets._file)  # type: ignore[arg-type]
+    await lab.load()
+    assert [lab.committed(queue_id=queue_id) for queue_id in (0, 1, 2)] == [1, 1, 1]
+    assert lab.deliveries.count() == 1
+    await lab.store.close()
+
+
 async def test_after_a_failed_sync_a_new_file_begins(tmp_path: Path, autojump_clock: MockClock) -> None:
     files = FaultyFiles()
     async with open_pop(tmp_path, files=files) as lab:
