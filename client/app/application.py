@@ -63,6 +63,20 @@ class TrioMQ(Router, OfKinds[T, "P"]):
     All of them are given here, and none can be set later; `testing` points the application at another cluster.
     """
 
+    # An attribute that is not one of these is refused: it would have no effect.
+    __slots__ = (
+        "__weakref__",
+        "_in_hand",
+        "_members",
+        "_options",
+        "_producer",
+        "_replaced",
+        "_send_timeout_seconds",
+        "_stack",
+        "backend",
+        "name",
+    )
+
     _is_application = True
 
     @overload

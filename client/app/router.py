@@ -84,6 +84,8 @@ class Router(ProcessBound):
     `serializer`: for the handlers here that name none; without it, the one of the application.
     """
 
+    __slots__ = ("_consumers", "_included", "_middleware", "_providers", "_serializer", "_transactions")
+
     _is_application: ClassVar[bool] = False
 
     def __init__(self, *, serializer: Serializer[Any] | None = None) -> None:
