@@ -170,7 +170,7 @@ class PopLab(Lab):
     async def ack(self, received: Response, message: MessageExt, group: str = "G") -> int:
         return (await self.ask(RequestCode.ACK_MESSAGE, ack_fields(received, message, group))).code
 
-    async def change(self, received: Response, message: MessageExt, invisible_ms: int) -> RemotingCommand:
+    async def change_time(self, received: Response, message: MessageExt, invisible_ms: int) -> RemotingCommand:
         fields = {**ack_fields(received, message, "G"), "invisibleTime": invisible_ms}
         return await self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
 

@@ -170,7 +170,9 @@ async def test_a_stop_answers_every_held_pull_as_if_its_time_were_over(
     nursery.start_soon(held.polling.run)
     for number in range(2 * RESPONSES_IN_A_ROW):
         held.park(0, connection=FakeConnection(f"10.0.0.1:{number % 5}"))
-    delayed = ParkedPull(held.park(0), new_request(11), held.polling._deadlines[0][2].header, inf, held.answered.append)
+    first = held.polling._deadlines[0][2]
+    assert isinstance(first, ParkedPull)
+    delayed = ParkedPull(held.park(0), new_request(11), first.header, inf, held.answered.append)
     held.polling.hold(delayed, inf)
     began = trio.current_time()
     await held.polling.end()

@@ -149,7 +149,7 @@ async def test_a_changed_invisible_time_counts_from_now_and_voids_the_handle(
         await lab.send(1)
         received = await lab.receive()
         await trio.sleep(2)
-        response = await lab.change(received, received.messages[0], invisible_ms)
+        response = await lab.change_time(received, received.messages[0], invisible_ms)
         assert int((response.ext_fields or {})["popTime"]) > received.popped_ms
         with pytest.raises(RequestRefused, match="not valid any more"):
             await lab.ack(received, received.messages[0])
@@ -165,10 +165,10 @@ async def test_a_change_in_the_same_instant_and_to_the_same_end_keeps_the_messag
     async with open_pop(tmp_path) as lab:
         await lab.send(1)
         received = await lab.receive()
-        response = await lab.change(received, received.messages[0], INVISIBLE_MS)
+        response = await lab.change_time(received, received.messages[0], INVISIBLE_MS)
         assert int((response.ext_fields or {})["popTime"]) == received.popped_ms + 1
         with pytest.raises(RequestRefused, match="not valid any more"):
-            await lab.change(received, received.messages[0], INVISIBLE_MS)
+            await lab.change_time(received, received.messages[0], INVISIBLE_MS)
         assert (await lab.receive(pollTime=60_000)).bodies == [b"0"]
 
 
@@ -309,7 +309,7 @@ async def test_a_shorter_invisible_time_wakes_a_waiting_receive(tmp_path: Path, 
         nursery.start_soon(wait)
         await settle()
         began = trio.current_time()
-        await lab.change(received, received.messages[0], 3000)
+        await lab.change_time(received, received.messages[0], 3000)
         await trio.sleep(50)
         assert found == [pytest.approx(began + 3, abs=0.005)]
 
@@ -396,7 +396,7 @@ async def test_a_batch_that_failed_comes_again_first_and_in_order(tmp_path: Path
         await lab.send(6)
         first = await lab.receive(order="true", maxMsgNums=4)
         await lab.ack(first, first.messages[1])
-        await lab.change(first, first.messages[2], 2000)  # the third is ready before the first
+        await lab.change_time(first, first.messages[2], 2000)  # the third is ready before the first
         began = trio.current_time()
         again = await lab.receive(order="true", pollTime=60_000)
         assert again.at_seconds - began == pytest.approx(INVISIBLE_MS / 1000, abs=0.005)
@@ -652,7 +652,7 @@ async def test_a_start_knows_what_is_in_flight(tmp_path: Path, autojump_clock: M
         received = await lab.receive()
         await lab.ack(received, received.messages[0])
         await lab.ack(received, received.messages[2])
-        await lab.change(received, received.messages[3], 60_000)
+        await lab.change_time(received, received.messages[3], 60_000)
         former = lab
     # The table of offsets was not written since.
     lab = await reopen(former, tmp_path)
@@ -705,7 +705,7 @@ async def test_a_log_that_ends_anywhere_loses_no_message(tmp_path: Path, autojum
         await lab.ack(first, first.messages[1])
         second = await lab.receive(maxMsgNums=2)
         await lab.ack(second, second.messages[0])
-        await lab.change(first, first.messages[0], 30_000)
+        await lab.change_time(first, first.messages[0], 30_000)
         former, path = lab, file_of(lab)
     whole = content(path)
     acknowledged = {b"1", b"3"}
@@ -789,7 +789,7 @@ async def test_a_log_that_cannot_be_written_changes_nothing(tmp_path: Path, auto
         with pytest.raises(OSError, match="No space"):
             await lab.ack(received, message)
         with pytest.raises(OSError, match="No space"):
-            await lab.change(received, message, 2000)
+            await lab.change_time(received, message, 2000)
         assert (lab.committed(), lab.deliveries.count()) == (0, 1)
         assert await lab.ack(received, message) == 0
         assert (await lab.receive()).bodies == [b"1", b"2"]
