@@ -1,8 +1,9 @@
 """Deliveries: what each group receives of each queue, what is in flight, and what it has done with (RocketMQ:
 PopMessageProcessor, PopBufferMergeService, AckMessageProcessor, ChangeInvisibleTimeProcessor).
 
-A receive looks first (`_look`), writes what it will take into the log, and only then takes it: if the log cannot be
-written, nothing has changed. Nothing in between awaits. So do acknowledgements and changes of invisible times.
+A receive looks first (`_look_again`, `_look_ahead`), writes what it will take into the log, and only then takes it: if
+the log cannot be written, nothing has changed. Nothing in between awaits. So do acknowledgements and changes of
+invisible times.
 
 The offset that a group commits is in the table of offsets as well, where administrators and consumers that pull change
 it. `_Queue.committed` is what was written there last; another value there means that somebody moved the group
@@ -198,7 +199,7 @@ class Deliveries:
         kind = body[0]
         if kind == log_records.QUEUE:
             number, topic, group, queue_id, in_flight = log_records.decode_queue(body)
-            queue = by_number[number] = self._queues[Key(topic, group, queue_id)] = self._made(in_flight, NO_OFFSET)
+            by_number[number] = self._queues[Key(topic, group, queue_id)] = self._made(in_flight, NO_OFFSET)
             return
         if kind in (log_records.BEGIN, log_records.COMPLETE):
             return
@@ -243,6 +244,7 @@ class Deliveries:
         received = Received(now_ms, [], {}, {}, [], [])
         self._check_room(group, wanted.most)
         plans: list[_Plan] = []
+        queues: dict[Key, _Queue] = {}  # both looks are at the same ones
         try:
             for look in (self._look_again, self._look_ahead):
                 if wanted.in_order and received.missing is not None:
@@ -251,8 +253,10 @@ class Deliveries:
                     if len(received.records) >= wanted.most:
                         break
                     key = Key(topic, group, queue_id)
-                    queue = self._queue(key, wanted)
-                    queue.in_order = wanted.in_order
+                    queue = queues.get(key)
+                    if queue is None:
+                        queue = queues[key] = self._queue(key, wanted)
+                        queue.in_order = wanted.in_order
                     if wanted.in_order and _is_closed(queue, wanted, now_ms, is_first=look == self._look_again):
                         continue
                     if not look(key, queue, wanted, received, plans) and not received.records:

@@ -149,7 +149,8 @@ class PopProcessor:
     ) -> RemotingCommand | None:
         if self._polling.has_ended:
             raise self._polling.refusal()
-        _check_limits(header)
+        _check_count(header.max_msg_nums)
+        check_invisible_time(header.invisible_time)
         queue_ids = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         end = self._patience_end(header.poll_time)
         parked = ParkedReceive(connection, request, header, end, queue_ids, self._receive_again)
@@ -163,9 +164,12 @@ class PopProcessor:
         self._answer(parked, lambda: self._attempt(parked, header))
 
     def _answer(self, parked: ParkedReceive, attempt: Callable[[], Tried]) -> None:
+        """Run a held receive again, if it may still read its queues, and send the response."""
         connection, request = parked.connection, parked.request
         response: RemotingCommand | None
         try:
+            header = parked.header
+            parked.queue_ids = self._check(connection, header.topic, header.consumer_group, header.queue_id)
             tried = attempt()
             response = tried if isinstance(tried, RemotingCommand) else self._hold(tried, parked.again())
         except Exception as error:
@@ -180,7 +184,6 @@ class PopProcessor:
     def _attempt(self, parked: ParkedReceive, header: PopMessageRequestHeader) -> Tried:
         """Return the response, or what the receive may wait for. Raises RequestRefused."""
         connection, request, group = parked.connection, parked.request, header.consumer_group
-        queue_ids = self._check(connection, header.topic, group, header.queue_id)
         most_attempts = self._most_attempts(group)
         quotas = self._quotas()
         if quotas is not None:
@@ -197,13 +200,13 @@ class PopProcessor:
             attempt_id=header.attempt_id or "",
         )
         try:
-            received = self._deliveries.receive(header.topic, group, _in_turn(queue_ids), wanted)
+            received = self._deliveries.receive(header.topic, group, _in_turn(parked.queue_ids), wanted)
         except TableFull as error:
             return new_response(request, POLLING_FULL, error.remark)
         for dead in received.dead:
             self._dead_letters.put(dead, received.popped_ms)
         if received.records:
-            return self._response(connection, request, header, received, queue_ids)
+            return self._response(parked, header, received)
         if received.missing is not None:
             return OnDisk(self._store.reading.cold, received.missing, lambda remark: nothing(parked, remark))
         return NothingReady(self._waiting)
@@ -212,14 +215,7 @@ class PopProcessor:
         group = self._groups.get(group_name)
         return max(0, group.retry_max_times if group is not None else 0) + 1
 
-    def _response(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: PopMessageRequestHeader,
-        received: Received,
-        queue_ids: Sequence[int],
-    ) -> RemotingCommand:
+    def _response(self, parked: ParkedReceive, header: PopMessageRequestHeader, received: Received) -> RemotingCommand:
         topic, group = header.topic, header.consumer_group
         records, body = received.records, b"".join(received.records)
         for queue_id, offsets in received.offsets.items():
@@ -227,28 +223,25 @@ class PopProcessor:
             self._stats.group_get(group, topic, queue_id, len(offsets), size_bytes, offsets[-1] + 1)
         quotas = self._quotas()
         if quotas is not None:
-            quotas.pulled(connection, request, group, len(records), len(body))
+            quotas.pulled(parked.connection, parked.request, group, len(records), len(body))
         kind = kind_of(topic)
         info = PopMessageResponseHeader(
             pop_time=received.popped_ms,
             invisible_time=header.invisible_time,
             revive_qid=ORDERED if header.order else 0,
-            rest_num=self._deliveries.ready_count(topic, group, queue_ids),
-            start_offset_info=";".join([f"{kind} {queue} {min(each)}" for queue, each in received.offsets.items()]),
-            msg_offset_info=";".join(
-                [f"{kind} {queue} {','.join(map(str, each))}" for queue, each in received.offsets.items()]
-            ),
+            rest_num=self._deliveries.ready_count(topic, group, parked.queue_ids),
+            start_offset_info=_starts(kind, received.offsets),
+            msg_offset_info=_offsets(kind, received.offsets),
             order_count_info=_times(kind, received) if header.order else None,
         )
-        return new_response(request, header=info, remark=GetStatus.FOUND.name, body=body)
+        return new_response(parked.request, header=info, remark=GetStatus.FOUND.name, body=body)
 
     # -- the others ----------------------------------------------------------------------------------------------------
 
     def peek(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle PEEK_MESSAGE: return new messages that the group has not received, and change nothing."""
         header = request.header(PeekMessageRequestHeader)
-        if not 0 < header.max_msg_nums <= MAX_MESSAGES:
-            raise RequestRefused(INVALID_PARAMETER, f"maxMsgNums={header.max_msg_nums}: from 1 to {MAX_MESSAGES}")
+        _check_count(header.max_msg_nums)
         topic, group = header.topic, header.consumer_group
         queue_ids = self._check(connection, topic, group, header.queue_id)
         found: dict[int, list[int]] = {}
@@ -272,8 +265,8 @@ class PopProcessor:
             invisible_time=0,
             revive_qid=0,
             rest_num=rest,
-            start_offset_info=";".join([f"{kind} {queue} {each[0]}" for queue, each in found.items()]),
-            msg_offset_info=";".join([f"{kind} {queue} {','.join(map(str, each))}" for queue, each in found.items()]),
+            start_offset_info=_starts(kind, found),
+            msg_offset_info=_offsets(kind, found),
         )
         return new_response(request, header=info, remark=GetStatus.FOUND.name, body=b"".join(records))
 
@@ -293,9 +286,7 @@ class PopProcessor:
 
     def _look(self, parked: ParkedReceive) -> Tried:
         header = parked.header
-        topic, group = header.topic, header.consumer_group
-        queue_ids = self._check(parked.connection, topic, group, header.queue_id)
-        if self._deliveries.ready_count(topic, group, queue_ids):
+        if self._deliveries.ready_count(header.topic, header.consumer_group, parked.queue_ids):
             return new_response(parked.request, header=NotificationResponseHeader(has_msg=True))
         return NothingReady(self._waiting)
 
@@ -345,6 +336,14 @@ class PopProcessor:
         return (queue_id,) if queue_id >= 0 else range(topic.read_queue_nums)
 
 
+def _starts(kind: str, offsets: dict[int, list[int]]) -> str:
+    return ";".join([f"{kind} {queue_id} {min(each)}" for queue_id, each in offsets.items()])
+
+
+def _offsets(kind: str, offsets: dict[int, list[int]]) -> str:
+    return ";".join([f"{kind} {queue_id} {','.join(map(str, each))}" for queue_id, each in offsets.items()])
+
+
 def _times(kind: str, received: Received) -> str:
     """Return how often each message was received before, as clients of RocketMQ 5 read it: they take the times of a
     queue for messages that are not named."""
@@ -361,10 +360,9 @@ def nothing(receive: ParkedReceive, remark: str = GetStatus.NO_MESSAGE_IN_QUEUE.
     return new_response(receive.request, POLLING_TIMEOUT if header.poll_time > 0 else _PULL_NOT_FOUND, remark)
 
 
-def _check_limits(header: PopMessageRequestHeader) -> None:
-    if not 0 < header.max_msg_nums <= MAX_MESSAGES:
-        raise RequestRefused(INVALID_PARAMETER, f"maxMsgNums={header.max_msg_nums}: from 1 to {MAX_MESSAGES}")
-    check_invisible_time(header.invisible_time)
+def _check_count(count: int) -> None:
+    if not 0 < count <= MAX_MESSAGES:
+        raise RequestRefused(INVALID_PARAMETER, f"maxMsgNums={count}: from 1 to {MAX_MESSAGES}")
 
 
 def check_invisible_time(invisible_ms: int) -> None:
