@@ -416,21 +416,30 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
 
 /* -- properties: see properties.py -------------------------------------------------------------------------------- */
 
+static PyObject *last_names;  /* the tuple that `last_wanted` was made of: nearly all calls have the same one */
+static Wanted last_wanted;
+
 /* Begin a walk that notes the names of a tuple. */
-static int begin_walk_for(Noted *noted, PyObject *wanted)
+static int begin_walk_for(Noted *noted, PyObject *names)
 {
-    begin_walk(noted);
-    Py_ssize_t size = PyTuple_Check(wanted) ? PyTuple_GET_SIZE(wanted) : MAX_WANTED + 1;
-    for (; noted->wanted_count < size && size <= MAX_WANTED; noted->wanted_count++) {
-        PyObject *name = PyTuple_GET_ITEM(wanted, noted->wanted_count);
-        if (!PyUnicode_Check(name) || !PyUnicode_IS_COMPACT_ASCII(name))
-            break;
-        noted->wanted[noted->wanted_count] = (Bytes){PyUnicode_1BYTE_DATA(name), PyUnicode_GET_LENGTH(name)};
+    if (names != last_names) {
+        Wanted wanted = {0};
+        Py_ssize_t size = PyTuple_Check(names) ? PyTuple_GET_SIZE(names) : MAX_WANTED + 1;
+        while (wanted.count < size && size <= MAX_WANTED) {
+            PyObject *name = PyTuple_GET_ITEM(names, wanted.count);
+            if (!PyUnicode_Check(name) || !PyUnicode_IS_COMPACT_ASCII(name))
+                break;
+            add_wanted(&wanted, (Bytes){PyUnicode_1BYTE_DATA(name), PyUnicode_GET_LENGTH(name)});
+        }
+        if (wanted.count != size) {
+            PyErr_SetString(PyExc_TypeError, "wanted must be a tuple of at most 16 str in ASCII");
+            return 0;
+        }
+        last_wanted = wanted;
+        Py_XSETREF(last_names, Py_NewRef(names));  /* holds the names' bytes */
     }
-    if (noted->wanted_count == size)
-        return 1;
-    PyErr_SetString(PyExc_TypeError, "wanted must be a tuple of at most 16 str in ASCII");
-    return 0;
+    begin_walk(noted, &last_wanted);
+    return 1;
 }
 
 static PyObject *text_or_none(Bytes value)
@@ -447,7 +456,9 @@ static PyObject *noted_tuple(const Noted *noted, int is_encoded)
 {
     const Bytes *found = noted->found, *wanted = noted->found + FIRST_WANTED;
     uint32_t tags_code = 0;
-    if (found[TAGS].at != NULL) {
+    if (is_ascii(found[TAGS].at, found[TAGS].size))
+        tags_code = java_hash_of_bytes(found[TAGS].at, found[TAGS].size, 0);
+    else {
         PyObject *tags = text_or_none(found[TAGS]);
         if (tags == NULL)
             return NULL;
@@ -455,11 +466,11 @@ static PyObject *noted_tuple(const Noted *noted, int is_encoded)
         Py_DECREF(tags);
     }
     PyObject *values = NULL, *texts[MAX_WANTED];
-    for (int i = 0; i < noted->wanted_count && values == NULL; i++)
+    for (int i = 0; i < noted->wanted->count && values == NULL; i++)
         if (wanted[i].at != NULL) {
-            for (int j = 0; j < noted->wanted_count; j++)
+            for (int j = 0; j < noted->wanted->count; j++)
                 texts[j] = text_or_none(wanted[j]);
-            values = tuple_of(texts, (size_t)noted->wanted_count);
+            values = tuple_of(texts, (size_t)noted->wanted->count);
             if (values == NULL)
                 return NULL;
         }

@@ -5,10 +5,18 @@
 #define MAX_WANTED 16
 enum {TAGS, UNIQ_KEY, KEYS, FIRST_WANTED};
 
+/* Names that a walk looks for. `letters` has a bit for what each begins with, as most names begin otherwise. */
+typedef struct {
+    Bytes names[MAX_WANTED];
+    int count;
+    uint32_t letters;
+} Wanted;
+
 /* What a walk over properties finds: the values of three names and of those in `wanted`, and which names there are. */
 typedef struct {
-    Bytes found[FIRST_WANTED + MAX_WANTED], wanted[MAX_WANTED], names[MAX_PROPERTIES];
-    int wanted_count, pairs, is_repeated;
+    const Wanted *wanted;
+    Bytes found[FIRST_WANTED + MAX_WANTED], names[MAX_PROPERTIES];
+    int pairs, is_repeated;
 } Noted;
 
 static inline int is_same(Bytes one, Bytes other)
@@ -16,9 +24,21 @@ static inline int is_same(Bytes one, Bytes other)
     return one.size == other.size && memcmp(one.at, other.at, (size_t)one.size) == 0;
 }
 
+/* The size of a literal is a constant here, so that no function is called to compare it. */
 static inline int is_name(Bytes name, const char *text)
 {
-    return is_same(name, (Bytes){(const unsigned char *)text, (Py_ssize_t)strlen(text)});
+    return name.size == (Py_ssize_t)strlen(text) && memcmp(name.at, text, strlen(text)) == 0;
+}
+
+static inline uint32_t letter_bit(Bytes name)
+{
+    return name.size == 0 ? 0 : 1u << (name.at[0] & 31);
+}
+
+static inline void add_wanted(Wanted *wanted, Bytes name)
+{
+    wanted->letters |= letter_bit(name);
+    wanted->names[wanted->count++] = name;
 }
 
 /* Find the next pair that has both a name and a value, and move `*at` past it. Return where it begins, NULL when there
@@ -40,10 +60,11 @@ static inline const unsigned char *next_pair(const unsigned char **at, const uns
     return NULL;
 }
 
-static inline void begin_walk(Noted *noted)
+static inline void begin_walk(Noted *noted, const Wanted *wanted)
 {
-    memset(noted->found, 0, sizeof noted->found);
-    noted->wanted_count = noted->pairs = noted->is_repeated = 0;
+    noted->wanted = wanted;
+    memset(noted->found, 0, sizeof(Bytes) * (size_t)(FIRST_WANTED + wanted->count));
+    noted->pairs = noted->is_repeated = 0;
 }
 
 /* Of repeated names the last one wins. */
@@ -61,9 +82,10 @@ static inline void note_pair(Noted *noted, Bytes name, Bytes value)
         noted->found[UNIQ_KEY] = value;
     else if (is_name(name, "KEYS"))
         noted->found[KEYS] = value;
-    for (int i = 0; i < noted->wanted_count; i++)
-        if (is_same(noted->wanted[i], name))
-            noted->found[FIRST_WANTED + i] = value;
+    if (noted->wanted->letters & letter_bit(name))
+        for (int i = 0; i < noted->wanted->count; i++)
+            if (is_same(noted->wanted->names[i], name))
+                noted->found[FIRST_WANTED + i] = value;
 }
 
 /* Note all pairs. Return whether they are ASCII, few, and as encoding them again would write them. */

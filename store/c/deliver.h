@@ -34,10 +34,12 @@ static int read_delivery(PyObject *tuple, Delivery *delivery)
    about: properties that encoding would change, and those that do not name a queue. */
 static int read_delayed(Bytes stored, Noted *noted)
 {
-    begin_walk(noted);
-    noted->wanted[0] = (Bytes){(const unsigned char *)"REAL_TOPIC", 10};
-    noted->wanted[1] = (Bytes){(const unsigned char *)"REAL_QID", 8};
-    noted->wanted_count = 2;
+    static Wanted wanted;
+    if (wanted.count == 0) {
+        add_wanted(&wanted, (Bytes){(const unsigned char *)"REAL_TOPIC", 10});
+        add_wanted(&wanted, (Bytes){(const unsigned char *)"REAL_QID", 8});
+    }
+    begin_walk(noted, &wanted);
     if (stored.size > MAX_PROPERTIES_BYTES || !walk_properties(noted, stored))
         return 0;
     Bytes queue_id = noted->found[REAL_QUEUE_ID];
