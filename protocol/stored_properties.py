@@ -19,7 +19,7 @@ Noted: TypeAlias = tuple[int, str | None, str | None, tuple[str | None, ...] | N
 last says that the text is ASCII, has at most 32 properties, and encoding them again would not change it."""
 _MOST_ENCODED: Final = 32
 
-SPECIAL: Final = (
+SPECIAL: Final[tuple[str, ...]] = (
     *(names.DELAY, names.TRANSACTION_PREPARED, names.REAL_TOPIC, names.REAL_QUEUE_ID, names.WAIT),
     *(names.PRODUCER_GROUP, names.TRANSACTION_REPLACES, names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET),
 )
