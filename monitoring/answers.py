@@ -13,7 +13,7 @@ from typing import Final
 from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode
 
-EDGES_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
+EDGES_MS: Final[tuple[float, ...]] = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
 """RocketMQ 5's (RemotingMetricsManager)."""
 
 OTHER: Final = -1

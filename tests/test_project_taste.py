@@ -239,6 +239,21 @@ def test_only_compiled_classes_inherit_from_compiled_ones(path: Path) -> None:
     assert not heirs, f"{heirs} would fail where {sorted(compiled)} are compiled: list {relative(path)} in compiled.txt"
 
 
+def is_bare_final(annotation: ast.expr) -> bool:
+    return isinstance(annotation, ast.Name) and annotation.id == "Final"
+
+
+@pytest.mark.parametrize("name", sorted(compiled_modules()))
+def test_constant_tuples_of_compiled_modules_are_objects(name: str) -> None:
+    """mypyc keeps a tuple whose size its type says as separate values, and makes an object of them at each use."""
+    bare = [
+        ast.unparse(node.target)
+        for node in ast.parse((ROOT / name).read_text()).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Tuple) and is_bare_final(node.annotation)
+    ]
+    assert not bare, f"annotate {bare} with Final[tuple[..., ...]]"
+
+
 def test_what_is_compiled_exists() -> None:
     assert {name for name in compiled_modules() if not (ROOT / name).is_file()} == set()
 

@@ -24,8 +24,8 @@ MINUTE: Final = 0
 HOUR: Final = 1
 DAY: Final = 2
 
-CAPACITIES: Final = (7, 7, 25)
-PERIODS_MS: Final = (10_000, 600_000, 3_600_000)
+CAPACITIES: Final[tuple[int, ...]] = (7, 7, 25)
+PERIODS_MS: Final[tuple[int, ...]] = (10_000, 600_000, 3_600_000)
 
 UNKNOWN_OFFSET: Final = -1
 
@@ -34,12 +34,12 @@ SIZE_BYTES: Final = 1
 
 SMALL_BYTES: Final = 1024
 MIDDLE_BYTES: Final = 4096
-SIZE_EDGES_BYTES: Final = (SMALL_BYTES, MIDDLE_BYTES, 524288, 1048576, 2097152, 4194304)
+SIZE_EDGES_BYTES: Final[tuple[int, ...]] = (SMALL_BYTES, MIDDLE_BYTES, 524288, 1048576, 2097152, 4194304)
 """Upper edges by which messages are counted by size (RocketMQ 5's rocketmq_message_size)."""
 
 _COLUMNS: Final = 3
 _TIMES: Final = 2
-_STARTS: Final = (0, 7 * _COLUMNS, 14 * _COLUMNS)
+_STARTS: Final[tuple[int, ...]] = (0, 7 * _COLUMNS, 14 * _COLUMNS)
 _SLOTS: Final = 39
 _LONG_AGO: Final = -(10**9)
 

@@ -23,10 +23,10 @@ from triomq.protocol.clock import NowMs
 log = structlog.get_logger("triomq.store.pace")
 
 SAMPLES: Final = 601  # one per second
-RATE_SECONDS: Final = (10, 60, 600)
+RATE_SECONDS: Final[tuple[int, ...]] = (10, 60, 600)
 
-_EDGES_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
-_BUCKET_TEXTS: Final = (
+_EDGES_MS: Final[tuple[int, ...]] = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+_BUCKET_TEXTS: Final[tuple[str, ...]] = (
     "[<=0ms]",
     "[0~10ms]",
     "[10~50ms]",

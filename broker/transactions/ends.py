@@ -18,7 +18,7 @@ COMMITTED: Final = -1
 ROLLED_BACK: Final = -2
 ENDED: Final = -3
 """Committed or rolled back: RocketMQ's op messages do not say which."""
-ENDS: Final = (COMMITTED, ROLLED_BACK, ENDED)
+ENDS: Final[tuple[int, ...]] = (COMMITTED, ROLLED_BACK, ENDED)
 DISCARDED: Final = -4
 """Checked too often or too old; its producer may still decide."""
 UNKNOWN: Final = -5

@@ -68,9 +68,9 @@ log = structlog.get_logger("triomq.broker.transactions")
 
 OP_PULL_COUNT = 32
 _HALF_TOPIC: Final = TRANS_HALF_TOPIC.encode()
-_UNDECIDED: Final = (OPEN, DISCARDED)
-_COMMITTED: Final = (COMMITTED, ENDED)
-_ROLLED_BACK: Final = (ROLLED_BACK, ENDED)
+_UNDECIDED: Final[tuple[int, ...]] = (OPEN, DISCARDED)
+_COMMITTED: Final[tuple[int, ...]] = (COMMITTED, ENDED)
+_ROLLED_BACK: Final[tuple[int, ...]] = (ROLLED_BACK, ENDED)
 _WHY_NOT: Final = {
     COMMITTED: "The transaction is committed already.",
     ROLLED_BACK: "The transaction is rolled back already.",

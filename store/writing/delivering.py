@@ -49,7 +49,7 @@ MAX_QUEUE_ID_DIGITS: Final = 10
 LOWEST_TAGS_CODE: Final = -(2**31)
 """A smaller value is the address of a ConsumeQueueExt unit, not a tags code."""
 _PUT_OK: Final = PutStatus.PUT_OK
-_REAL_QUEUE: Final = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
+_REAL_QUEUE: Final[tuple[str, ...]] = (names.REAL_TOPIC, names.REAL_QUEUE_ID)
 _entry_at: Final = ENTRY.unpack_from
 
 QueueOf: TypeAlias = Callable[[str, int], int | None]
