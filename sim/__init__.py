@@ -7,8 +7,10 @@ network and disks that fail on request (bin/dev/simulate, docs/internals/testing
     network        hosts, connections, partitions        disk         files with power failures and errors
     cluster        nodes that start, die and return      faults       what goes wrong
     workload       producers and consumers               history      what clients remember
+    popping        consumers of POP
     administration administrators and strangers
-    checks         what must hold of messages; delivery_checks: of their moments; cluster_checks: of servers
+    checks         what must hold of messages; delivery_checks: of their moments; pop_checks: of receipt
+                   handles; cluster_checks: of servers
     planted        bugs put in on purpose, each of which a run must find; wrong: their methods
 
 It drives the real broker, NameServer and client. Only the system below them is simulated: remoting/network.py and

@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from sim import planted
-from sim.plan import plan_of
+from sim.plan import TOPICS, Shape, plan_of
 from sim.run import Outcome, simulate
 from sim.shrink import shortest
 
@@ -47,6 +47,13 @@ def main() -> int:
     parser.add_argument("--planted", action="store_true", help="find every known bug, and say how many seeds it took")
     parser.add_argument("--brief", action="store_true", help="do not look for the shortest plan that fails")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
+    parser.add_argument(
+        "--streams",
+        type=_streams,
+        default=(),
+        metavar="NAMES",
+        help="run these streams, separated by commas, not others",
+    )
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="how many seeds at a time (1)")
     parser.add_argument(
         "--done",
@@ -55,6 +62,8 @@ def main() -> int:
         help="note what is done in this file; a later run leaves that out and counts it",
     )
     given = parser.parse_args()
+    if given.plant and given.streams:
+        parser.error("a planted bug has its own streams")
     gc.collect()
     gc.freeze()
     if given.planted:
@@ -66,6 +75,13 @@ def main() -> int:
 def _seeds(text: str) -> range:
     first, dots, last = text.partition("..")
     return range(int(first), int(last) + 1) if dots else range(int(text))
+
+
+def _streams(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not set(names) <= set(TOPICS):
+        raise argparse.ArgumentTypeError(f"streams are {', '.join(TOPICS)}")
+    return names
 
 
 class Totals:
@@ -108,7 +124,7 @@ def _simulate(given: argparse.Namespace) -> int:
             totals.add(outcome.plan.seed, outcome.counts, has_failed=bool(outcome.failures))
             _note(given.done, outcome)
             if outcome.failures:
-                _tell(outcome, outcome if given.brief else shortest(outcome), given.plant)
+                _tell(outcome, outcome if given.brief else shortest(outcome), given)
                 if given.until_failure:
                     break
             if time.monotonic() - last_told > TELL_SECONDS:
@@ -140,7 +156,8 @@ def _note(file: Path | None, outcome: Outcome) -> None:
 
 def _outcomes(seeds: Iterable[int], given: argparse.Namespace) -> Iterator[Outcome]:
     """Yield what the seeds showed, in their order."""
-    plans = (planted.plan_with(given.plant, seed) for seed in seeds)
+    shape = planted.BUGS[given.plant].shape if given.plant else Shape(given.streams)
+    plans = (plan_of(seed, shape) for seed in seeds)
     if given.processes == 1:
         for plan in plans:
             yield simulate(plan, echo=print if given.trace else None)
@@ -151,8 +168,11 @@ def _outcomes(seeds: Iterable[int], given: argparse.Namespace) -> Iterator[Outco
         yield from pool.imap(simulate, plans)
 
 
-def _tell(outcome: Outcome, short: Outcome, plant: str | None) -> None:
+def _tell(outcome: Outcome, short: Outcome, given: argparse.Namespace) -> None:
     plan = outcome.plan
+    shape = f" --plant {given.plant}" if given.plant else ""
+    if given.streams:
+        shape += f" --streams {','.join(given.streams)}"
     print(f"seed {plan.seed} FAILED: {plan.masters} masters, slave: {plan.has_slave}, {plan.values}")
     for failure in short.failures:
         print(f"    {failure}")
@@ -161,7 +181,7 @@ def _tell(outcome: Outcome, short: Outcome, plant: str | None) -> None:
         print(f"  with {len(left)} of its {len(all_of)} {what}:")
         for one in left:
             print(f"    {one}")
-    again = f"bin/dev/simulate {plan.seed}..{plan.seed} --trace{f' --plant {plant}' if plant else ''}"
+    again = f"bin/dev/simulate {plan.seed}..{plan.seed} --trace{shape}"
     print(f"  the last of its events (digest {short.digest}; all of the seed: {again}):")
     for line in short.lines[-SHOWN_LINES:]:
         print(f"    {line}")

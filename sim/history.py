@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from math import inf
 
 Queue = tuple[str, str, int]
 """broker, topic, queue id"""
+DONE, REFUSED, UNKNOWN = "done", "refused", "unknown"
+"""What an answer said of a receipt handle."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,44 @@ class Consumed:
     queue_offset: int
     at: float
     until: float = 0.0
+
+
+@dataclass
+class Use:
+    """An acknowledgement with a handle, or a change of its invisible time, between two moments (Unix ms); `ended_ms` is
+    infinite while it is not answered. `result` of an acknowledgement that was answered but may have been left out is
+    UNKNOWN, too."""
+
+    is_change: bool
+    sent_ms: int
+    ended_ms: float = inf
+    result: str = UNKNOWN
+
+
+@dataclass
+class Receipt:
+    """A receipt handle that a client got, of a receive or of a change of the invisible time. Times are Unix ms."""
+
+    group: str
+    member: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    key: str
+    popped_ms: int
+    visible_ms: int
+    """When the message may be received again; earlier if a change of it was not answered."""
+    got_ms: int
+    times: int = 0
+    """How often the message was received before."""
+    receive: int = 0
+    """The number of the receive; 0: of a change."""
+    attempt: str = ""
+    uses: list[Use] = field(default_factory=list)
+
+    @property
+    def place(self) -> tuple[str, str, int, int]:
+        return self.group, self.broker, self.queue_id, self.queue_offset
 
 
 @dataclass(frozen=True)
@@ -72,6 +113,11 @@ class History:
     """(group, broker, queue of the ordered topic) -> offsets in the order in which listeners got them"""
     holding: dict[tuple[str, str, int], set[str]] = field(default_factory=lambda: defaultdict(set))
     """(group, broker, queue of the ordered topic) -> the members whose listeners have a message of it"""
+    receipts: list[Receipt] = field(default_factory=list)
+    """All receipt handles, in the order in which clients got them."""
+    unanswered: list[tuple[str, str, float]] = field(default_factory=list)
+    """(group, broker, until when): receives that were not answered, and the last moment at which messages may have been
+    sent to them."""
     left: list[tuple[str, float]] = field(default_factory=list)
     """(member, when it was stopped in order)"""
     delays: dict[str, int] = field(default_factory=dict)

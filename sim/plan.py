@@ -11,9 +11,30 @@ FIRST_FAULT_SECONDS = 4.0
 
 PLAIN, ORDERED, DELAYED, TRANSACTIONAL = "Plain", "Ordered", "Delayed", "Transactional"
 BROADCAST, FILTERED, GUEST = "Broadcast", "Filtered", "Guest"
-TOPICS = {PLAIN: 4, ORDERED: 3, DELAYED: 2, TRANSACTIONAL: 2, BROADCAST: 2, FILTERED: 2, GUEST: 2}
+POPPED, POPPED_IN_ORDER = "Popped", "PoppedInOrder"
+TOPICS = {
+    PLAIN: 4,
+    ORDERED: 3,
+    DELAYED: 2,
+    TRANSACTIONAL: 2,
+    BROADCAST: 2,
+    FILTERED: 2,
+    GUEST: 2,
+    POPPED: 3,
+    POPPED_IN_ORDER: 2,
+}
 """Stream -> queues of its topic. A stream is a topic with its producers and consumers; see workload.py."""
-MEMBERS = {PLAIN: 2, ORDERED: 2, DELAYED: 1, TRANSACTIONAL: 1, BROADCAST: 2, FILTERED: 1, GUEST: 0}
+MEMBERS = {
+    PLAIN: 2,
+    ORDERED: 2,
+    DELAYED: 1,
+    TRANSACTIONAL: 1,
+    BROADCAST: 2,
+    FILTERED: 1,
+    GUEST: 0,
+    POPPED: 2,
+    POPPED_IN_ORDER: 2,
+}
 """Stream -> its consumers."""
 
 STEPS = {

@@ -12,10 +12,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim import wrong
-from sim.plan import BROADCAST, DELAYED, FILTERED, GUEST, ORDERED, PLAIN, TRANSACTIONAL, Plan, Shape, plan_of
+from sim.plan import (
+    BROADCAST,
+    DELAYED,
+    FILTERED,
+    GUEST,
+    ORDERED,
+    PLAIN,
+    POPPED,
+    POPPED_IN_ORDER,
+    TRANSACTIONAL,
+    Shape,
+)
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.link import NameServerLink
+from triomq.broker.pop import log_records
+from triomq.broker.pop.deliveries import Deliveries, _Queue
+from triomq.broker.pop.in_flight import InFlight
+from triomq.broker.pop.log import InFlightLog
+from triomq.broker.pop.waiting import Waiting
+from triomq.broker.processors.ack import AckProcessor
 from triomq.broker.pulls.long_polling import LongPolling
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
@@ -171,6 +188,29 @@ BUGS = {
     "a_permission_that_is_taken_too_late": Bug(
         AccessTable, "update_account", wrong.does_nothing, Shape((GUEST,), steps=("revoke", "revoke"), faults=_CALM)
     ),
+    # POP.
+    "a_receive_without_its_record": Bug(
+        InFlightLog, "append", wrong.without_records(log_records.RECEIVED), _of_a_broker(*_KILLS, streams=(POPPED,))
+    ),
+    "an_acknowledgement_without_its_record": Bug(
+        InFlightLog, "append", wrong.without_records(log_records.DONE), _of_a_broker(*_KILLS, streams=(POPPED,))
+    ),
+    "an_acknowledgement_before_its_sync": Bug(
+        AckProcessor, "_when_durable", wrong.at_once, _of_a_broker("power", "power", "power", streams=(POPPED,))
+    ),
+    "messages_in_flight_that_the_store_lost": Bug(
+        InFlight, "forget", wrong.always(0), _of_a_broker("power", "power", "power", streams=(POPPED,))
+    ),
+    "a_new_file_without_what_is_in_flight": Bug(
+        Deliveries, "state", wrong.without_what_is_in_flight, _of_a_broker(*_KILLS, streams=(POPPED,))
+    ),
+    "a_handle_that_outlives_a_change": Bug(InFlight, "change", wrong.keeps_the_handle, Shape((POPPED,), faults=_CALM)),
+    "receives_that_are_never_woken": Bug(Waiting, "wake", wrong.nothing, Shape((POPPED,), faults=_CALM)),
+    "a_second_batch_of_a_queue": Bug(_Queue, "is_blocked", wrong.always(False), Shape((POPPED_IN_ORDER,))),
+    "a_batch_in_the_order_of_its_times": Bug(InFlight, "offsets", wrong.by_their_times, Shape((POPPED_IN_ORDER,))),
+    "a_repetition_that_counts": Bug(
+        InFlight, "change", wrong.counts_as_an_attempt, Shape((POPPED_IN_ORDER,), faults=_CALM)
+    ),
     # Remoting and NameServer.
     "memory_that_nobody_gives_back": Bug(
         Share, "leave", wrong.leaves_nothing, Shape((PLAIN,), steps=("garbage", "garbage"))
@@ -218,8 +258,3 @@ BUGS = {
         PushConsumer, "topics", wrong.without_retries, Shape((PLAIN, DELAYED), faults=_CALM)
     ),
 }
-
-
-def plan_with(name: str | None, seed: int) -> Plan:
-    """Return the plan of a seed, in the shape for a planted bug."""
-    return plan_of(seed, BUGS[name].shape) if name is not None else plan_of(seed)

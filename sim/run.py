@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 import trio
 
-from sim import checks, cluster_checks, delivery_checks
+from sim import checks, cluster_checks, delivery_checks, pop_checks
 from sim.administration import ADMINISTRATORS, RESET_GROUP, Administration
 from sim.checks import Verdict
 from sim.cluster import Broker, NameServer, Node, in_words
@@ -25,7 +25,8 @@ from sim.disk import Disk
 from sim.faults import Faults
 from sim.history import History, Permission
 from sim.network import Host, Network
-from sim.plan import BROADCAST, GUEST, MEMBERS, PLAIN, TOPICS, WORK_SECONDS, Plan
+from sim.plan import BROADCAST, GUEST, MEMBERS, PLAIN, POPPED, POPPED_IN_ORDER, TOPICS, WORK_SECONDS, Plan
+from sim.popping import Popping
 from sim.trace import Trace
 from sim.workload import (
     APPLICATION,
@@ -166,7 +167,7 @@ class _Run:
             group = f"{stream}-readers"
             self.history.groups[stream] = [group] if MEMBERS[stream] else []
             for number in range(MEMBERS[stream]):
-                self._add(self._consuming(f"{stream.lower()}-{number}", stream, group))
+                self._add(self._member(f"{stream.lower()}-{number}", stream, group))
         if BROADCAST in plan.streams:
             self.history.groups[BROADCAST] = [f"{BROADCAST.lower()}-{number}" for number in range(MEMBERS[BROADCAST])]
         if PLAIN in plan.streams and any(step.kind == "reset" for step in plan.steps):
@@ -194,6 +195,13 @@ class _Run:
         )
         node.has_account = self.plan.has_accounts
         return node
+
+    def _member(self, name: str, topic: str, group: str) -> ClientNode:
+        if topic not in (POPPED, POPPED_IN_ORDER):
+            return self._consuming(name, topic, group)
+        popping = self._client(Popping, name)
+        popping.topic, popping.group, popping.brokers = topic, group, tuple(self.brokers)
+        return popping
 
     def _consuming(self, name: str, topic: str, group: str) -> Consuming:
         consuming = self._client(Consuming, name)
@@ -261,6 +269,7 @@ class _Run:
         history, brokers, verdict = self.history, self.brokers, self.verdict
         checks.check_messages(history, brokers, self._nodes.values(), verdict)
         delivery_checks.check_deliveries(history, brokers, began, verdict)
+        pop_checks.check_receipts(history, brokers, began, verdict)
         for node in [*self._visitors, *self._nodes.values()]:
             if isinstance(node, ClientNode):
                 await node.stop()

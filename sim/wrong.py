@@ -10,6 +10,10 @@ import trio
 
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.link import NameServerLink
+from triomq.broker.pop import log_records
+from triomq.broker.pop.deliveries import Deliveries
+from triomq.broker.pop.in_flight import InFlight
+from triomq.broker.pop.log import InFlightLog, State
 from triomq.broker.pulls.long_polling import LongPolling
 from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.transactions.transactions import TransactionLog
@@ -202,3 +206,47 @@ def as_if_its_own(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def does_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, config: None
+
+
+# Of POP.
+
+
+def without_records(kind: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrong(original: Callable[..., Any]) -> Callable[..., Any]:
+        def append(self: InFlightLog, records: bytes) -> None:
+            kept = [body for body in log_records.Records(records) if body[0] != kind]
+            original(self, b"".join(log_records.encode(*body) for body in kept))
+
+        return append
+
+    return wrong
+
+
+def at_once(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, response: response
+
+
+def keeps_the_handle(original: Callable[..., Any]) -> Callable[..., Any]:
+    def change(self: InFlight, queue_offset: int, popped_ms: int, visible_ms: int) -> None:
+        original(self, queue_offset, self.popped_ms(queue_offset), visible_ms)
+
+    return change
+
+
+def counts_as_an_attempt(_: Callable[..., Any]) -> Callable[..., Any]:
+    return InFlight.receive_again
+
+
+def without_what_is_in_flight(original: Callable[..., Any]) -> Callable[..., Any]:
+    def state(self: Deliveries) -> State:
+        queues = self._queues.items()
+        records = [
+            log_records.encode_queue(queue.number, *key, InFlight(queue.in_flight.next_offset)) for key, queue in queues
+        ]
+        return records, original(self)[1]
+
+    return state
+
+
+def by_their_times(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self: iter(sorted(original(self), key=self.visible_ms))

@@ -14,7 +14,7 @@ from sim.plan import KINDS, PLAIN, STEPS, TOPICS, Shape, plan_of
 from sim.planted import BUGS
 
 ROOT = Path(__file__).parents[1]
-SEEDS = "407..422"  # in their plans every kind of fault and step occurs
+SEEDS = "285..300"  # in their plans every kind of fault and step occurs
 TRIES = 20
 SECONDS = 1500.0
 NEEDS_NO_FAULT = "a_commit_without_its_message"

@@ -307,17 +307,19 @@ class Deliveries:
 
     def _look_again(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
         """Add what is ready again. Return False if it has to be read from the disk first."""
-        in_flight = queue.in_flight
-        is_repeated = wanted.in_order and queue.is_blocked(received.popped_ms)  # then by the same attempt
-        taken = [] if is_repeated else in_flight.take_ready(received.popped_ms, wanted.most - len(received.records))
-        if wanted.in_order:
-            taken.sort()
-        offsets = list(in_flight.offsets()) if is_repeated else taken
+        in_flight, now_ms = queue.in_flight, received.popped_ms
+        taken: list[int] = []
+        if not wanted.in_order:
+            taken = in_flight.take_ready(now_ms, wanted.most - len(received.records))
+        # In order all of them are ready, or this is the attempt that has the batch.
+        offsets = list(in_flight.offsets()) if wanted.in_order else taken
         if not offsets:
             return True
         plan = _Plan(key, queue, taken, [], [], [], [], in_flight.next_offset)
         plans.append(plan)
         for place, queue_offset in enumerate(offsets):
+            if len(received.records) >= wanted.most:
+                break
             result = self._reading.get_messages(key.topic, key.queue_id, queue_offset, 1, may_wait=True)
             if result.missing is not None:
                 received.missing = result.missing
@@ -328,7 +330,7 @@ class Deliveries:
                 plan.gone.append(queue_offset)
                 continue
             attempts = in_flight.attempts(queue_offset)
-            if is_repeated:
+            if in_flight.visible_ms(queue_offset) > now_ms:
                 plan.repeated.append(queue_offset)
                 attempts -= 1
             else:

@@ -144,7 +144,7 @@ class Waiting:
         """Note that messages in flight are ready again at other times than before."""
         line = self._lines.get((topic, group))
         if line is not None:
-            self._set_alarm(line)
+            self._set_alarm(line, line.watched)
 
     def time_jumped(self, seconds: float) -> None:
         """Look at the clock once more: it jumped."""
@@ -182,12 +182,15 @@ class Waiting:
         line = self._lines.get(key)
         if line is None:
             return
-        self._watch(line, line.watched)
+        self._unwatch(line)
+        for queue_id in line.watched:
+            self._watch_queue(line, queue_id)
         ready = self._ready_of(line, line.watched)
         if any(before.get(queue_id) != next_offset for queue_id, next_offset in ready.items()):
             self.wake(*key)  # they took something, or passed over it, and there is more
         elif ready:  # nobody could take it, for now
             self._set_alarm_at(line, float(self._now_ms() + STUCK_MS))
+        self._set_alarm(line, line.watched.keys() - ready.keys())
 
     def _ready_of(self, line: _Line, queue_ids: Iterable[int]) -> dict[int, int]:
         """Return those of the queues that have something ready, with the offset of the next new message."""
@@ -202,12 +205,22 @@ class Waiting:
 
     def _watch(self, line: _Line, queue_ids: Iterable[int]) -> None:
         """Have the line woken when these queues grow, and when a message in flight is ready again."""
-        for queue_id in list(queue_ids):
-            if line.watched.get(queue_id) is None:
-                self._watch_queue(line, queue_id)
-        self._set_alarm(line)
+        for queue_id in queue_ids:
+            self._watch_queue(line, queue_id)
+        self._set_alarm(line, line.watched)
+
+    def _unwatch(self, line: _Line) -> None:
+        """Watch no queues that only receives wanted that have left: what is ready there would wake the line for
+        nothing."""
+        wanted = {queue_id for queue_ids in {each.queue_ids for each in line.receives} for queue_id in queue_ids}
+        for queue_id in line.watched.keys() - wanted:
+            waiter = line.watched.pop(queue_id)
+            if waiter is not None:
+                waiter.cancel()
 
     def _watch_queue(self, line: _Line, queue_id: int) -> None:
+        if line.watched.get(queue_id) is not None:
+            return
         topic, group = line.key
 
         def grown(error: Exception | None) -> None:
@@ -219,8 +232,8 @@ class Waiting:
         if end.error is None:  # otherwise the store has failed
             line.watched[queue_id] = end.call_beyond(end.value, grown)
 
-    def _set_alarm(self, line: _Line) -> None:
-        upcoming = self.deliveries.next_visible_ms(*line.key, line.watched)
+    def _set_alarm(self, line: _Line, queue_ids: Iterable[int]) -> None:
+        upcoming = self.deliveries.next_visible_ms(*line.key, queue_ids)
         if upcoming is not None:
             self._set_alarm_at(line, float(upcoming))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import pytest
 import trio
 from broker_pop_lab import INVISIBLE_MS, PopLab, ack_fields, all_bodies, open_pop
-from broker_store_lab import settle
+from broker_store_lab import WallClock, settle
 from file_faults import BROKEN, FULL, FaultyFiles
 from trio.testing import MockClock
 
@@ -420,6 +421,45 @@ async def test_the_same_attempt_gets_the_same_batch_without_counting(tmp_path: P
         assert (await lab.receive(order="true", attemptId="b")).code == NOT_FOUND
         await trio.sleep(1)
         assert (await lab.receive(order="true", attemptId="b")).bodies[:3] == lost.bodies
+
+
+async def test_the_first_of_a_batch_comes_first_whatever_their_times(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(4)
+        first = await lab.receive(order="true", maxMsgNums=3)
+        await lab.change_time(first, first.messages[0], 2 * INVISIBLE_MS)
+        await trio.sleep(3 * INVISIBLE_MS / 1000)
+        assert (await lab.receive(order="true", maxMsgNums=2)).bodies == [b"0", b"1"]
+        await trio.sleep(INVISIBLE_MS / 1000)
+        assert (await lab.receive(order="true")).bodies == [b"0", b"1", b"2", b"3"]
+
+
+async def test_what_the_same_attempt_had_not_received_yet_counts(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        await lab.receive(order="true", attemptId="a")
+        await trio.sleep(INVISIBLE_MS / 1000)
+        assert (await lab.receive(order="true", attemptId="b", maxMsgNums=1)).bodies == [b"0"]
+        again = await lab.receive(order="true", attemptId="b")
+        assert [message.reconsume_times for message in again.messages] == [1, 1, 1]
+        await trio.sleep(INVISIBLE_MS / 1000)
+        again = await lab.receive(order="true", attemptId="c")
+        assert [message.reconsume_times for message in again.messages] == [2, 2, 2]
+
+
+async def test_a_dead_letter_lets_nothing_pass_what_is_left_of_its_batch(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        lab.groups.update(SubscriptionGroupConfig(group_name="G", retry_max_times=0))
+        await lab.send(1)
+        await lab.receive(order="true")
+        lab.groups.update(SubscriptionGroupConfig(group_name="G", retry_max_times=1))
+        await trio.sleep(INVISIBLE_MS / 1000)
+        await lab.send(2)
+        assert (await lab.receive(order="true", maxMsgNums=2)).bodies == [b"0", b"1"]
+        await trio.sleep(INVISIBLE_MS / 1000)
+        assert (await lab.receive(order="true", maxMsgNums=1)).bodies == [b"1"]
 
 
 async def test_order_is_kept_across_a_restart(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -845,6 +885,29 @@ async def test_with_sync_flush_an_acknowledgement_is_answered_when_it_is_on_the_
         assert await lab.ack(received, received.messages[0]) == 0
         assert lab.log.synced.value == lab.log.appended
         assert trio.current_time() > began
+
+
+async def test_a_message_that_is_ready_where_nobody_waits_any_more_wakes_nobody(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A receive of another queue waits in the same line: the line does not run in circles."""
+    clock = WallClock()
+    looks = 0
+
+    def now_ms() -> int:
+        nonlocal looks
+        looks += 1
+        assert looks < 10_000, "the event loop is blocked"
+        return clock()
+
+    async with open_pop(tmp_path, queues=2, now_ms=now_ms) as lab:
+        await lab.send(1, queue_id=1)
+        await lab.receive(queueId=1, invisibleTime=MIN_INVISIBLE_MS)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(lab.receive, queueId=0, pollTime=30_000))
+            nursery.start_soon(partial(lab.receive, queueId=1, pollTime=MIN_INVISIBLE_MS // 2))
+        assert looks < 100
+        assert (await lab.receive(queueId=1)).bodies == [b"0"]
 
 
 async def test_nobody_can_take_what_seems_to_be_ready(tmp_path: Path, autojump_clock: MockClock) -> None:
