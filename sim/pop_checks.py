@@ -98,12 +98,13 @@ class _Checker:
 
     def with_old_handles(self, receipts: list[Receipt]) -> Iterator[str]:
         for number, old in enumerate(receipts):
+            later = [one for one in receipts[number + 1 :] if one.popped_ms > old.popped_ms and one.key == old.key]
             for use in old.uses:
-                later = [one for one in receipts[number + 1 :] if one.popped_ms > old.popped_ms and one.key == old.key]
-                known = [one for one in later if one.got_ms < use.sent_ms]
-                if use.result != DONE or not known or not self._keeps_receive(old, use.ended_ms):
+                if use.result != DONE:
                     continue
-                if use.is_change or not any(_may_be_done(one, use.ended_ms) for one in receipts if one is not old):
+                known = [one for one in later if one.got_ms < use.sent_ms and self._keeps_receive(one, use.ended_ms)]
+                is_done = any(_may_be_done(one, use.ended_ms) for one in receipts if one is not old)
+                if known and (use.is_change or not is_done):
                     what = "changed" if use.is_change else "acknowledged"
                     yield f"{_name(old)}, {what} at {use.sent_ms - BEGIN_MS} ms, newer: {_name(known[0])}"
 
