@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the types of the rows
 
     from triomq.broker import configuration, tasks
     from triomq.broker.acl import access_table
-    from triomq.broker.assembly import access_control, group, pop
+    from triomq.broker.assembly import access_control, assignments, group, pop
     from triomq.broker.embedded import daemons
     from triomq.broker.figures import watching
     from triomq.broker.filters import conditions, sql92
@@ -54,6 +54,7 @@ PARTS: Final = (
     ("enableDLegerCommitLog",                    "master_decides",      "triomq.broker.group.master_decides"),
     ("metricsPort",                              "monitoring",          "triomq.monitoring.monitoring"),
     ("metricsPort",                              "watching",            "triomq.broker.figures.watching"),
+    ("the first question for assignments",       "assignments",         "triomq.broker.assembly.assignments"),
     ("the first receive (POP), or its log",      "pop",                 "triomq.broker.assembly.pop"),
     ("tracesEndpoint",                           "span_export",         "triomq.broker.spans.export"),
     ("tracesEndpoint",                           "otlp",                "triomq.broker.spans.otlp"),

@@ -213,6 +213,7 @@ InvisibleMillis = Annotated[
     ),
 ]
 SubscriptionVersion = Annotated[Int64, number("version of a subscription", beyond="refused; the newest one counts")]
+ShareCount = Annotated[Int32, number("clients with which one shares its queues (POP)", beyond="refused")]
 BrokerId = Annotated[Int64, number("id of a broker", beyond="refused")]
 TagCode = Annotated[Int64, number("the hash of a tag", beyond="refused")]
 TableVersion = Annotated[Int64, number("version of a table", beyond="refused; only compared")]

@@ -111,6 +111,8 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329  # admin to broker
     GET_TOPIC_CONFIG = 351  # admin to broker, since RocketMQ 5
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # admin to broker, since RocketMQ 5
+    QUERY_ASSIGNMENT = 400  # client to broker, since RocketMQ 5
+    SET_MESSAGE_REQUEST_MODE = 401  # admin to broker, since RocketMQ 5
     POP_MESSAGE = 200_050  # client to broker, since RocketMQ 5
     ACK_MESSAGE = 200_051  # client to broker, since RocketMQ 5
     PEEK_MESSAGE = 200_052  # client to broker, since RocketMQ 5

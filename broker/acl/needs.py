@@ -21,6 +21,7 @@ from msgspec import Struct
 from triomq.broker.acl.names import EITHER, PUB, SUB
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
+from triomq.protocol.bodies.assignment import QueryAssignmentRequestBody
 from triomq.protocol.bodies.batch_ack import BatchAckMessageRequestBody
 from triomq.protocol.bodies.heartbeat import HeartbeatData
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
@@ -157,6 +158,13 @@ def _acknowledged(request: RemotingCommand) -> list[Resource]:
     return found
 
 
+def _assigned(request: RemotingCommand) -> list[Resource]:
+    body = QueryAssignmentRequestBody.decode_request(request.body)
+    if not body.consumer_group or not body.topic:
+        raise NameMissing("consumerGroup or topic")
+    return [(_group_resource(body.consumer_group), SUB), (body.topic, SUB)]
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 _SENT_V1 = ("topic", "properties", "batch")
@@ -208,6 +216,7 @@ NEEDS: dict[int, Need] = {
         "SUB for the topic, and for the group if one is named",
         wanted=_named(topic="topic", optional_group="consumerGroup"),
     ),
+    RequestCode.QUERY_ASSIGNMENT: Need(_BOTH_TEXT, wanted=_assigned),
     RequestCode.POP_MESSAGE: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
     RequestCode.PEEK_MESSAGE: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
     RequestCode.NOTIFICATION: _bound(_BOTH_TEXT, _named(topic="topic", group="consumerGroup")),
@@ -224,6 +233,7 @@ NEEDS: dict[int, Need] = {
     RequestCode.CLEAN_UNUSED_TOPIC: ADMIN,
     RequestCode.DELETE_EXPIRED_COMMITLOG: ADMIN,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: ADMIN,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: ADMIN,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: ADMIN,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: ADMIN,
     RequestCode.GET_ALL_CONSUMER_OFFSET: ADMIN,

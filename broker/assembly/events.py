@@ -1,12 +1,15 @@
 """Events: who tells whom. `connect` gives each part that tells of changes those who hear of them.
 
     TopicTable (TopicEvents)     changed          ->  Registration       notes the topic for every NameServer
+                                                      RequestModes       forgets those of a topic that is gone
                                  made_by_use      ->  Registration       registers soon
                                  made_again       ->  OffsetTable        drops offsets of the topic's former life
                                                       BrokerStats        forgets how far its groups have read
                                                       PopOnDemand        forgets what is in flight of it
+                                                      RequestModes       forgets those of its former life
                                  before_create    ->  Quotas             may refuse a topic
     GroupTable (GroupEvents)     before_create    ->  Quotas             may refuse a group
+                                 deleted          ->  RequestModes       forgets those of the group
     Replica (log of a slave)     deleted          ->  TopicTable         remembers it, in a group
                                                       OffsetTable        drops offsets of the topic
                                                       BrokerStats        forgets how far its groups have read
@@ -38,7 +41,12 @@ def connect(serving: Serving) -> None:
     """Let the parts hear of one another. Before this they change without telling anybody, as while files are read."""
     tables, registration, quotas, group = serving.tables, serving.registration, serving.quotas, serving.group
     topics, offsets = tables.metadata.topics, tables.metadata.offsets
-    stats, store = tables.stats, tables.store
+    stats, store, modes = tables.stats, tables.store, tables.request_modes
+
+    def changed(topic: str) -> None:
+        registration.topic_changed(topic)
+        if topics.get(topic) is None:
+            modes.topic_gone(topic)
 
     def deleted(topic: str) -> None:
         # On a slave the positions of groups end with a topic when its log says that the topic is deleted, on a master
@@ -51,17 +59,18 @@ def connect(serving: Serving) -> None:
     def made_again(topic: str) -> None:
         offsets.remove_outlived(topic, store.reading.max_offset)
         serving.pop.topic_made_again(topic)
+        modes.topic_gone(topic)
         stats.forget_next_offsets(topic=topic)
 
     topics.tell(
         TopicEvents(
-            changed=registration.topic_changed,
+            changed=changed,
             made_by_use=registration.register_soon,
             made_again=made_again,
             before_create=quotas.topic_made,
         )
     )
-    tables.metadata.groups.tell(GroupEvents(before_create=quotas.group_made))
+    tables.metadata.groups.tell(GroupEvents(before_create=quotas.group_made, deleted=modes.group_gone))
     store.replica.tell(deleted=deleted, tables=group.table_log.take if group is not None else None)
     if group is not None:
         serving.replication.master_tables.join(group)

@@ -70,6 +70,7 @@ def _table_log(tables: Tables, member: str, port: int) -> TableLog:
         "delays": tables.delay_offsets,
         "quotas": tables.quota_overrides,
         "locks": tables.queue_locks,
+        "modes": tables.request_modes,
     }
     file, wake = kept(tables.surroundings, "tableLog.json"), tables.surroundings.turn.wake
     return TableLog(tables.store, logged, file, wake, member=member, port=port)

@@ -5,9 +5,9 @@ The fast port handles everything but pulls, so that sends never queue behind pul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from triomq.broker import optional
 from triomq.broker.assembly.serving import Serving
@@ -31,7 +31,9 @@ from triomq.broker.processors.topic_admin import TopicAdminProcessor
 from triomq.broker.runtime_info import RuntimeInfo
 from triomq.broker.topic_lives import is_outlived
 from triomq.protocol.codes import RequestCode
-from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
+from triomq.protocol.command import RemotingCommand
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Answer, BeforeHook, Pool, Processor, ProcessorTable
 from triomq.remoting.scheduling.policy import BULK, INTERACTIVE
 
 if TYPE_CHECKING:
@@ -42,6 +44,20 @@ class Handles(Protocol):
     """A processor of several request codes."""
 
     def processors(self) -> Mapping[int, Processor]: ...
+
+
+class _OnDemand:
+    """A processor of several request codes that is built by the first request."""
+
+    def __init__(self, build: Callable[[], Mapping[int, Processor]]) -> None:
+        self._build = build
+        self._processors: Mapping[int, Processor] | None = None
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> Answer | Coroutine[Any, Any, Answer]:
+        """Handle a request."""
+        if self._processors is None:
+            self._processors = self._build()
+        return self._processors[request.code](connection, request)
 
 
 class Row(NamedTuple):
@@ -105,6 +121,7 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
         now_ms=tables.now_ms,
     )
     client = ClientProcessor(configuration, metadata)
+    assignments = _OnDemand(lambda: optional.assignments.build_assignments(serving, audit))
     return [
         Row(SENDS, serving.send, pools.send),
         Row((RequestCode.CONSUMER_SEND_MSG_BACK,), send_back, pools.send),
@@ -114,6 +131,8 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
         Row((RequestCode.POP_MESSAGE,), serving.pop, pools.pull),
         Row(LOOKS, serving.pop, pools.pull),
         Row(ACKS, serving.pop, pools.consumer),
+        Row((RequestCode.QUERY_ASSIGNMENT,), assignments, pools.consumer),
+        Row((RequestCode.SET_MESSAGE_REQUEST_MODE,), assignments, pools.admin),
         *_rows([reply], pools.reply),
         *_rows([client], pools.client),
         Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),

@@ -122,6 +122,10 @@ class Serving(Struct, frozen=True):
             self.replication.follower.copied.leads()
             metadata = self.tables.metadata
             await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
+            self.tables.request_modes.keep_only(
+                lambda topic: metadata.topics.get(topic) is not None,
+                lambda group: metadata.groups.get(group) is not None,
+            )
             await self.transactions.log.load()
         await self.pop.load()
 
@@ -138,6 +142,7 @@ class Serving(Struct, frozen=True):
         background.start_soon(tables.metadata.groups.new_names.run)
         background.start_soon(tables.queue_locks.run)
         background.start_soon(tables.quota_overrides.run)
+        background.start_soon(tables.request_modes.run)
         background.start_soon(self.pull.long_polling.run)
         self.pop.start(background)
         background.start_soon(self.registration.run)

@@ -43,6 +43,7 @@ from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.broker.tables.request_modes import RequestModes
 from triomq.broker.tables.stored_file import StoredFile
 from triomq.broker.tables.topics import TopicTable
 from triomq.daemon.errors import StartError
@@ -103,6 +104,7 @@ class Tables(Struct, frozen=True):
     access: AccessTable | None
     listeners: Listeners
     quota_overrides: Overrides
+    request_modes: RequestModes
     departures: Departures
     group: GroupStore | None
     """The log of this broker's group; None without enableDLegerCommitLog."""
@@ -176,6 +178,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
         Overrides(kept(surroundings, "quotas.json")),
+        RequestModes(kept(surroundings, "messageRequestMode.json"), account=memory.account("request modes")),
         Departures(metadata.producers, metadata.consumers),
         group,
     )
@@ -199,6 +202,7 @@ def load_tables(tables: Tables) -> None:
         table.load()
     tables.queue_locks.load()
     tables.quota_overrides.load()
+    tables.request_modes.load()
     kept(tables.surroundings, COPIED_FILE).load(decode_copied)
     tables.absent.extend(name for name in _of_clients(tables) if kept(tables.surroundings, name).is_absent)
 
@@ -249,7 +253,10 @@ async def persist_tables(tables: Tables, stopping: Stopping) -> None:
 async def save_tables(tables: Tables) -> None:
     """Write what has changed so far in the tables that go through the log of a group. Raises OSError."""
     metadata = tables.metadata
-    for background in (metadata.topics, metadata.groups, tables.quota_overrides, tables.queue_locks):
+    for background in (
+        *(metadata.topics, metadata.groups),
+        *(tables.quota_overrides, tables.queue_locks, tables.request_modes),
+    ):
         await background.wait_written()
     if not await tables.store.cover():
         raise OSError(tables.store.refusal or "the log is not on the disk")
@@ -263,6 +270,7 @@ def are_saved(tables: Tables) -> bool:
     written = (
         *(metadata.topics.is_written, metadata.groups.is_written, metadata.offsets.is_written),
         *(tables.delay_offsets.is_written, tables.quota_overrides.is_written, tables.queue_locks.is_written),
+        tables.request_modes.is_written,
     )
     return all(written)
 

@@ -29,6 +29,8 @@ ONLY_MASTER: Final = frozenset(
         RequestCode.CLONE_GROUP_OFFSET,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.POP_MESSAGE,
         RequestCode.ACK_MESSAGE,
         RequestCode.BATCH_ACK_MESSAGE,

@@ -1,4 +1,5 @@
-"""The tables of a group go through its log: topics, groups, offsets, delay offsets, queue locks, quota overrides.
+"""The tables of a group go through its log: topics, groups, offsets, delay offsets, queue locks, quota overrides,
+request modes.
 
     leader      what changes becomes a record of the log (store/log/table_record.py): of topics, groups and quotas at
                 once, so that every message that is appended later lies behind it; of offsets soon, many at a time.

@@ -28,6 +28,7 @@ READER: Final = 450
 PRODUCER_GROUP: Final = 250
 PRODUCER: Final = 350
 QUEUE_LOCK: Final = 700
+REQUEST_MODE: Final = 700
 FILTER: Final = 1000
 FILTER_CHARACTER: Final = 40
 """A compiled filter, and each character of its expression."""

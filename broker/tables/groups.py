@@ -37,6 +37,8 @@ class GroupEvents(Struct, frozen=True, kw_only=True):
 
     before_create: Callable[[str], None] = ignored
     """A new group would fit into the table; raises RequestRefused to refuse it."""
+    deleted: Callable[[str], None] = ignored
+    """A group is not in the table any more."""
 
 
 class GroupTable(KeptTable):
@@ -116,6 +118,7 @@ class GroupTable(KeptTable):
         self._count_out(group)
         self._touch(group)
         self._changed()
+        self._events.deleted(group)
         log.info("subscription group deleted", group=group)
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from triomq.protocol.bodies.assignment import QueryAssignmentRequestBody, RequestMode
 from triomq.protocol.bodies.base import Body
 from triomq.protocol.bodies.batch_ack import BatchAckMessageRequestBody
 from triomq.protocol.bodies.consume_stats import TopicStatsTable
@@ -22,7 +23,7 @@ from triomq.protocol.bodies.offset import (
 )
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
 from triomq.protocol.bodies.registration import OldRegistration, Registration
-from triomq.protocol.bodies.route import ClusterInfo
+from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from triomq.protocol.bodies.running_info import ClientRates
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfigSerializeWrapper
@@ -34,6 +35,8 @@ REQUEST_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
     Code.BATCH_ACK_MESSAGE: (BatchAckMessageRequestBody,),
     Code.LOCK_BATCH_MQ: (LockBatchRequestBody,),
     Code.UNLOCK_BATCH_MQ: (UnlockBatchRequestBody,),
+    Code.QUERY_ASSIGNMENT: (QueryAssignmentRequestBody,),
+    Code.SET_MESSAGE_REQUEST_MODE: (RequestMode,),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (SubscriptionGroupConfig,),
     Code.REGISTER_BROKER: (Registration, OldRegistration),
     Code.QUERY_DATA_VERSION: (DataVersion,),
@@ -45,6 +48,7 @@ RESPONSE_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
     Code.GET_CONSUMER_STATUS_FROM_CLIENT: (GetConsumerStatusBody,),
     Code.GET_CONSUMER_RUNNING_INFO: (ClientRates,),
     Code.REGISTER_BROKER: (KVTable,),
+    Code.GET_ROUTEINFO_BY_TOPIC: (TopicRouteData,),
     Code.QUERY_DATA_VERSION: (DataVersion,),
     Code.GET_ALL_TOPIC_CONFIG: (TopicConfigSerializeWrapper,),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (SubscriptionGroupWrapper,),

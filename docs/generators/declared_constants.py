@@ -50,6 +50,7 @@ _KEPT = "tests/broker/test_broker_kept_tables.py::"
 _FILTERS = "tests/broker/test_broker_filter_bounds.py::"
 _REGISTRATION = "tests/protocol/test_protocol_registration.py::"
 _BOUNDS = "tests/broker/test_broker_bounds.py::"
+_ASSIGNMENTS = "tests/broker/test_broker_assignments.py::"
 _POP = "tests/broker/test_broker_pop.py::"
 _BODIES = "tests/protocol/test_protocol_bodies.py::"
 _FASTJSON = "tests/protocol/test_protocol_fastjson.py::"
@@ -360,6 +361,27 @@ CONSTANTS: tuple[Constant, ...] = (
         "expired locks leave, then refused",
         _CLIENT_TABLES + "test_full_lock_table_sweeps_expired_locks_before_it_refuses",
         clients="far beyond 8 queues for each of ten thousand groups that consume in order",
+    ),
+    Constant(
+        "broker.tables.request_modes.MAX_MODES",
+        "topics and groups with a request mode",
+        "refused",
+        _ASSIGNMENTS + "test_beyond_the_limit_only_new_modes_are_refused",
+        clients="far beyond one topic for each of a thousand groups that mqadmin setConsumeMode names",
+    ),
+    Constant(
+        "broker.nameservers.routes.MAX_ROUTES",
+        "routes that a broker keeps to assign queues",
+        "the one used longest ago leaves",
+        _ASSIGNMENTS + "test_the_route_used_longest_ago_leaves",
+        clients="far beyond the topics of the consumers that let the broker assign their queues",
+    ),
+    Constant(
+        "broker.nameservers.routes.MAX_QUEUES",
+        "queues of a topic at one broker, in a route",
+        "clamped",
+        _ASSIGNMENTS + "test_a_route_has_no_more_queues_than_a_topic_may_have",
+        clients="far beyond 8 queues, the default of mqadmin updateTopic",
     ),
     Constant(
         "broker.tables.filters.MAX_FILTERS",

@@ -10,7 +10,16 @@ from typing import Annotated, Final
 
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.base import Body
-from triomq.protocol.bounds import Address, BrokerId, BrokerName, ClusterName, Int32, in_frame
+from triomq.protocol.bounds import (
+    Address,
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    Flags,
+    RegisteredPermission,
+    RegisteredQueueCount,
+    in_frame,
+)
 
 MASTER_ID: Final = 0
 
@@ -26,20 +35,22 @@ class BrokerData(Body, frozen=True, kw_only=True):
 class QueueData(Body, frozen=True, kw_only=True, gc=False):
     """The number of queues of a topic at one broker name, and their permissions."""
 
-    broker_name: str = ""
-    perm: Int32 = 0
-    read_queue_nums: Int32 = 0
-    topic_sys_flag: Int32 = 0
-    write_queue_nums: Int32 = 0
+    broker_name: BrokerName = ""
+    perm: RegisteredPermission = 0
+    read_queue_nums: RegisteredQueueCount = 0
+    topic_sys_flag: Flags = 0
+    write_queue_nums: RegisteredQueueCount = 0
 
 
 class TopicRouteData(Body, frozen=True, kw_only=True):
     """The route of one topic. Only ordered topics have an `order_topic_conf` ("b-a:4;b-b:4")."""
 
-    broker_datas: list[BrokerData] = []
-    filter_server_table: dict[str, list[str]] = {}
-    order_topic_conf: str | None = None
-    queue_datas: list[QueueData] = []
+    broker_datas: Annotated[list[BrokerData], in_frame("brokers of a topic")] = []
+    filter_server_table: Annotated[
+        dict[Address, Annotated[list[Address], in_frame("filter servers")]], in_frame("brokers with filter servers")
+    ] = {}
+    order_topic_conf: Annotated[str, in_frame("the queues of an ordered topic, as text")] | None = None
+    queue_datas: Annotated[list[QueueData], in_frame("brokers with queues of a topic")] = []
 
     def encode_standard(self) -> bytes:
         """Return standard JSON: broker ids quoted, maps sorted, ASCII only."""

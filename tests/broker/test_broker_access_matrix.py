@@ -69,6 +69,7 @@ RECEIVE = {"queueId": 0, "maxMsgNums": 1, "invisibleTime": 1000, "pollTime": 0, 
 HANDLE = {"queueId": 0, "extraInfo": "0 1 1000 0 0 broker-a 0 0", "offset": 0}
 BATCH_ACK = json.dumps({"acks": [{"c": "Buyers", "t": "Orders", "q": 0, "so": 0, "pt": 1, "b": "AQ=="}]}).encode()
 BOTH = {"topic": "Orders", "consumerGroup": "Buyers"}
+ASSIGNMENT = json.dumps({**BOTH, "clientId": "c", "strategyName": "AVG"}).encode()
 LOCKS = json.dumps(
     {"clientId": "c", "consumerGroup": "Buyers", "mqSet": [{"topic": "Orders", "brokerName": "b", "queueId": 0}]}
 ).encode()
@@ -138,6 +139,7 @@ def rows(plain_offset: int, half: tuple[int, int]) -> dict[int, Row]:
         code.GET_CONSUME_STATS: Row(BY_PERMISSION, BOTH),
         code.QUERY_CONSUME_TIME_SPAN: Row(BY_PERMISSION, {"topic": "Orders", "group": "Buyers"}),
         code.QUERY_CONSUME_QUEUE: Row(BY_PERMISSION, {**BOTH, "queueId": 0, "index": 0, "count": 1}),
+        code.QUERY_ASSIGNMENT: Row(BY_PERMISSION, {}, ASSIGNMENT),
         code.POP_MESSAGE: Row(BY_PERMISSION, {**BOTH, **RECEIVE}, is_on_fast_port=False),
         code.PEEK_MESSAGE: Row(BY_PERMISSION, {**BOTH, "queueId": 0, "maxMsgNums": 1}),
         code.NOTIFICATION: Row(BY_PERMISSION, {**BOTH, "queueId": 0, "pollTime": 0, "bornTime": 0}),
@@ -156,6 +158,7 @@ def administration() -> Iterator[RequestCode]:
     code = RequestCode
     yield from (code.UPDATE_AND_CREATE_TOPIC, code.DELETE_TOPIC_IN_BROKER, code.GET_ALL_TOPIC_CONFIG)
     yield from (code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, code.DELETE_SUBSCRIPTIONGROUP)
+    yield code.SET_MESSAGE_REQUEST_MODE
     yield from (code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, code.GET_ALL_CONSUMER_OFFSET, code.GET_ALL_DELAY_OFFSET)
     yield from (code.UPDATE_BROKER_CONFIG, code.GET_BROKER_CONFIG, code.GET_BROKER_RUNTIME_INFO)
     yield from (code.UPDATE_AND_CREATE_ACL_CONFIG, code.DELETE_ACL_CONFIG, code.GET_BROKER_CLUSTER_ACL_INFO)

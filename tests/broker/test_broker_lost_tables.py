@@ -23,6 +23,7 @@ TABLES = [
     "delayOffset.json",
     "queueLocks.json",
     "quotas.json",
+    "messageRequestMode.json",
     "copied.json",
 ]
 

@@ -36,6 +36,7 @@ REFUSED: dict[int, str] = {}
 # Request codes of RocketMQ 5: those that its tools need for what a broker of 4.9.7 can do, too, and those of POP.
 LATER = {
     *(RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG),
+    *(RequestCode.QUERY_ASSIGNMENT, RequestCode.SET_MESSAGE_REQUEST_MODE),
     *(RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
     *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
 }

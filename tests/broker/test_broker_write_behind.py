@@ -155,6 +155,7 @@ async def test_the_tables_of_a_group_are_saved_or_it_is_an_error() -> None:
         metadata=SimpleNamespace(topics=written, groups=written, offsets=offsets),
         quota_overrides=written,
         queue_locks=written,
+        request_modes=written,
         store=SimpleNamespace(cover=covered),
         delay_offsets=DelayOffsets(),
     )

@@ -25,8 +25,10 @@ from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.broker.tables.request_modes import RequestModes
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.topic_deletion import TopicDeletion
+from triomq.protocol.bodies.assignment import POP, RequestMode
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode
@@ -51,6 +53,7 @@ class Member:
         self.delays = DelayOffsets()
         self.quotas = Overrides(MemoryFile())
         self.locks = QueueLockTable(clock)
+        self.modes = RequestModes()
         self.appended = trio.Event()
         self.position = position if position is not None else MemoryFile()
         self.log = TableLog(
@@ -62,6 +65,7 @@ class Member:
                 "delays": self.delays,
                 "quotas": self.quotas,
                 "locks": self.locks,
+                "modes": self.modes,
             },
             self.position,
             lambda: self.appended.set(),
@@ -126,6 +130,7 @@ async def test_a_follower_has_what_the_leader_changed(tmp_path: Path) -> None:
     leader.delays.set(2, 5)
     leader.quotas.change("account alice bytesIn=1000")
     leader.locks.lock("G", [QUEUE], "client")
+    leader.modes.set("T", "G", RequestMode(topic="T", consumer_group="G", mode=POP))
     leader.log.write()
     leader.commit()
     await follower.take_from(leader)
@@ -135,16 +140,21 @@ async def test_a_follower_has_what_the_leader_changed(tmp_path: Path) -> None:
     assert follower.delays.get(2) == 5
     assert follower.quotas.text() == leader.quotas.text() != ""
     assert follower.locks.holder("G", QUEUE) == "client"
+    assert follower.modes.get("T", "G") == leader.modes.get("T", "G") is not None
+    with pytest.raises(RequestRefused):
+        follower.modes.set("T", "G", RequestMode(topic="T", consumer_group="G"))
 
     leader.groups.delete("G")
     leader.offsets.remove("G")
     leader.locks.unlock("G", [QUEUE], "client")
+    leader.modes.group_gone("G")
     leader.log.write()
     leader.commit()
     await follower.take_from(leader)
     assert follower.groups.get("G") is None
     assert follower.offsets.query("G", "T", 3) == -1
     assert follower.locks.holder("G", QUEUE) is None
+    assert not len(follower.modes)
 
 
 async def test_the_entry_of_a_topic_lies_in_front_of_its_first_message(tmp_path: Path) -> None:

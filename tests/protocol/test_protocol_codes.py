@@ -64,6 +64,8 @@ def header_classes() -> dict[str, type[Header]]:
 
 
 POP = {
+    "QUERY_ASSIGNMENT": 400,
+    "SET_MESSAGE_REQUEST_MODE": 401,
     "POP_MESSAGE": 200_050,
     "ACK_MESSAGE": 200_051,
     "PEEK_MESSAGE": 200_052,
