@@ -18,7 +18,8 @@ import org.apache.rocketmq.remoting.exception.RemotingTimeoutException;
 /**
  * {@code receive}: a consumer of --topic in --group; each message becomes an event, until it is stopped or --expect have come.
  * Options: --mode push | orderly | broadcast | lite, --tags EXPRESSION or --sql EXPRESSION, --from first | last, --refuse TEXT
- * (answer RECONSUME_LATER to bodies that contain it), --max-reconsume, --retry-delay-level, --trace, --pull-batch.
+ * (answer RECONSUME_LATER to bodies that contain it), --max-reconsume, --retry-delay-level, --trace, --pull-batch,
+ * --pop-invisible-ms (client 5: the broker assigns queues, in the mode of the group, PULL or POP).
  */
 final class Receiving {
     private final Arguments arguments;
@@ -88,6 +89,11 @@ final class Receiving {
         consumer.setMaxReconsumeTimes(arguments.number("max-reconsume", -1));
         consumer.setPullBatchSize(arguments.number("pull-batch", 32));
         consumer.setConsumeMessageBatchMaxSize(arguments.number("consume-batch", 1));
+        if (arguments.has("pop-invisible-ms")) {
+            long invisible = arguments.number("pop-invisible-ms", 0);
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+            DefaultMQPushConsumer.class.getMethod("setPopInvisibleTime", long.class).invoke(consumer, invisible);
+        }
         if (arguments.has("sql")) {
             consumer.subscribe(arguments.text("topic"), MessageSelector.bySql(arguments.text("sql")));
         } else {
