@@ -11,6 +11,7 @@ from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.consume.simple_consumer import SimpleConsumer
 from triomq.client.instance.client import Client
 from triomq.client.produce.producer import Producer
 from triomq.client.produce.trace import TraceSender
@@ -26,6 +27,7 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "Router",
+    "SimpleConsumer",
     "TraceSender",
     "TransactionProducer",
     "TrioMQ",

@@ -16,12 +16,14 @@ from triomq.client.core.allocation import (
 from triomq.client.core.config import ClientConfig, Credentials
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import (
+    AcksFailed,
     BrokerRefused,
     BrokerUnknown,
     BrokerUnreachable,
     ClientClosed,
     ConfigurationError,
     InvalidMessage,
+    InvisibleTimeOver,
     LocalOffsetsUnreadable,
     MQClientError,
     NameServersUnreachable,
@@ -46,6 +48,7 @@ from triomq.client.core.hooks import (
 )
 from triomq.client.core.outgoing import SendRules
 from triomq.client.core.queue_choice import QueueSelector, by_hash, by_random
+from triomq.client.core.received_message import ReceivedMessage
 from triomq.client.core.results import (
     ConsumeFromWhere,
     ConsumeStatus,
@@ -64,6 +67,7 @@ from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
 __all__ = [
+    "AcksFailed",
     "Averagely",
     "AveragelyByCircle",
     "BrokerRefused",
@@ -86,6 +90,7 @@ __all__ = [
     "EndTransactionHook",
     "FilterHook",
     "InvalidMessage",
+    "InvisibleTimeOver",
     "LocalOffsetsUnreadable",
     "LocalTransactionState",
     "MQClientError",
@@ -102,6 +107,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "QueueSelector",
+    "ReceivedMessage",
     "RegistryFailed",
     "RequestHook",
     "RequestTimedOut",

@@ -103,6 +103,8 @@ UNUSED: dict[str, str] = {
     "broker/metrics/stats.py:BrokerStats.commercial": "one of RocketMQ's statistics; plug-ins count there",
     "broker/metrics/stats_names.py:STATS_NAMES": TABLE,
     "broker/tasks.py:NOT_SCHEDULED": TABLE,
+    "client/core/received_message.py:ReceivedMessage.delivery_attempt": "what applications read",
+    "client/core/received_message.py:ReceivedMessage.invisible_until_ms": "what applications read",
     "protocol/frame.py:decode_frame": "the inverse of encode_frame, which tests read frames with",
     "protocol/headers/registry.py:REQUEST_HEADERS": TABLE,
     "protocol/headers/registry.py:RESPONSE_HEADERS": TABLE,

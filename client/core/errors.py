@@ -4,6 +4,8 @@
     ├── ConfigurationError      a setting or argument is not usable; nothing was sent
     ├── InvalidMessage          this message cannot be sent as it is; nothing was sent
     ├── NotSettled              an acknowledgement that names no message, or one of several; nothing happened
+    ├── InvisibleTimeOver       a received message is held no more: it is delivered again
+    ├── AcksFailed              some of the messages of one call were not acknowledged; `failures` says which
     ├── LocalOffsetsUnreadable  the file with the offsets of a broadcasting consumer is torn or foreign
     ├── WrongPayload            the body of a message is not what its serializer expects
     ├── RegistryFailed          the schema registry did not respond, or refused
@@ -24,9 +26,13 @@ is the `__cause__`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from triomq.client.core.rebuilding import Rebuilt
 from triomq.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from triomq.client.core.received_message import ReceivedMessage
 
 
 class MQClientError(Rebuilt):
@@ -44,6 +50,24 @@ class InvalidMessage(MQClientError):
 class NotSettled(MQClientError):
     """An acknowledgement (or `retry_later`) that could mean no message, or several, or one that is settled already.
     Nothing happened; `message.ack()` names its message."""
+
+
+class InvisibleTimeOver(MQClientError):
+    """A message that a `SimpleConsumer` has received is held no more, so it was not acknowledged or extended: its time
+    is over and it is delivered again, or an administrator has moved the group."""
+
+
+class AcksFailed(MQClientError):
+    """Some of the messages of one `SimpleConsumer.ack` were not acknowledged; the others were.
+
+    `failures`: (message, error) of each. After a BrokerUnreachable or an OperationTimeout it is not known whether the
+    broker did it; such an acknowledgement may be repeated.
+    """
+
+    def __init__(self, text: str, failures: Sequence[tuple[ReceivedMessage, MQClientError]] = ()) -> None:
+        self.failures = tuple(failures)
+        reasons = "; ".join(sorted({f"{type(error).__name__}: {error}" for _, error in failures}))
+        super().__init__(f"{text}: {reasons}" if reasons else text)
 
 
 class LocalOffsetsUnreadable(MQClientError):

@@ -38,6 +38,7 @@ from triomq.client.facades.tables import (
     ProducerFacade,
     PullConsumerFacade,
     PushConsumerFacade,
+    SimpleConsumerFacade,
     TransactionProducerFacade,
 )
 from triomq.protocol.message import MessageExt
@@ -289,6 +290,17 @@ class LitePullConsumer(BlockingFacade, LitePullConsumerFacade[T]):
         """See `triomq.LitePullConsumer.poll`."""
         polled: Polled | None = self._wait(self._core.take, (timeout_seconds,), {})
         return [] if polled is None else polled.messages
+
+
+class SimpleConsumer(BlockingFacade, SimpleConsumerFacade):
+    """Receives single messages, which are hidden from the other members of the group until they are acknowledged, or
+    their invisible time is over and they are delivered again (RocketMQ 5: SimpleConsumer). It needs brokers that know
+    POP: TrioMQ or RocketMQ 5.
+
+    `ordered`: a queue has one batch at a time, and nothing behind it is received before all of it is acknowledged.
+    `consume_from`: where a group begins in a queue without an offset, CONSUME_FROM_FIRST_OFFSET or
+    CONSUME_FROM_LAST_OFFSET. `client`: share this open client.
+    """
 
 
 class Admin(BlockingFacade, AdminFacade):

@@ -17,6 +17,7 @@ from triomq.client.administer.admin import Admin
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.consume.simple_consumer import SimpleConsumer
 from triomq.client.core.type_variables import T
 from triomq.client.facades import sending
 from triomq.client.facades.ahead import Ahead
@@ -210,6 +211,20 @@ class LitePullConsumerFacade(Facade, Generic[T]):
     def assignment(self) -> list[MessageQueue]:
         """The queues read now."""
         return self._call(lambda: self._core.assignment)
+
+
+class SimpleConsumerFacade(Facade):
+    """`triomq.SimpleConsumer`."""
+
+    @constructs(SimpleConsumer)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(SimpleConsumer(*args, **options))
+
+    subscribe = plain(SimpleConsumer.subscribe)
+    unsubscribe = plain(SimpleConsumer.unsubscribe)
+    receive = waiting(SimpleConsumer.receive)
+    ack = waiting(SimpleConsumer.ack)
+    extend = waiting(SimpleConsumer.extend)
 
 
 class AdminFacade(Facade):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from triomq.client.api import (
+        AcksFailed,
         Admin,
         Averagely,
         AveragelyByCircle,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         EndTransactionHook,
         FilterHook,
         InvalidMessage,
+        InvisibleTimeOver,
         LitePullConsumer,
         LocalOffsetsUnreadable,
         LocalTransactionState,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         PullStatus,
         PushConsumer,
         QueueSelector,
+        ReceivedMessage,
         RegistryFailed,
         RequestHook,
         RequestTimedOut,
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
         SendResult,
         SendRules,
         SendStatus,
+        SimpleConsumer,
         Strategy,
         TraceSender,
         TransactionProducer,
@@ -89,6 +93,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AcksFailed",
     "Admin",
     "Averagely",
     "AveragelyByCircle",
@@ -114,6 +119,7 @@ __all__ = [
     "EndTransactionHook",
     "FilterHook",
     "InvalidMessage",
+    "InvisibleTimeOver",
     "LitePullConsumer",
     "LocalOffsetsUnreadable",
     "LocalTransactionState",
@@ -134,6 +140,7 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "QueueSelector",
+    "ReceivedMessage",
     "RegistryFailed",
     "RequestHook",
     "RequestTimedOut",
@@ -145,6 +152,7 @@ __all__ = [
     "SendResult",
     "SendRules",
     "SendStatus",
+    "SimpleConsumer",
     "Strategy",
     "TraceSender",
     "TransactionProducer",
@@ -167,6 +175,7 @@ _MODULES = {
     "PullConsumer": "consume.pull_consumer",
     "PushConsumer": "consume.push_consumer",
     "Router": "app.router",
+    "SimpleConsumer": "consume.simple_consumer",
     "TraceSender": "produce.trace",
     "TransactionProducer": "produce.transaction_producer",
     "TrioMQ": "app.application",

@@ -9,6 +9,7 @@ from triomq.client.facades.aio import (
     Producer,
     PullConsumer,
     PushConsumer,
+    SimpleConsumer,
     TransactionProducer,
 )
 from triomq.client.values import *  # noqa: F403 - values.py lists them
@@ -20,6 +21,7 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "Router",
+    "SimpleConsumer",
     "TransactionProducer",
     "TrioMQ",
 ]

@@ -7,6 +7,7 @@ from triomq.client.facades.blocking import (
     Producer,
     PullConsumer,
     PushConsumer,
+    SimpleConsumer,
     TransactionProducer,
 )
 from triomq.client.values import *  # noqa: F403 - values.py lists them
@@ -17,6 +18,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "SimpleConsumer",
     "TransactionProducer",
 ]
 __all__ += values.__all__

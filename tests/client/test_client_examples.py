@@ -19,6 +19,7 @@ EXPECTED = {
     "listener.py": ["try 2", "104:"],
     "transaction.py": ["order-2: ROLLBACK_MESSAGE", "to be shipped: order-1", "to be shipped: order-3"],
     "request_reply.py": ["12 squared is 144"],
+    "simple_consumer.py": ["short work, attempt 1", "long work, attempt 1", "work that fails, attempt 2"],
     "lite_pull.py": ["messages in 4 queues"],
     "asyncio_client.py": ["the sum is 45"],
     "blocking_client.py": ["topic with 2 queues", "the sum is 45", "left to consume: 0"],

@@ -20,7 +20,8 @@ from triomq.client.consume.group_consumer import GroupConsumer
 from triomq.client.facades import tables
 from triomq.client.instance.members import ConsumerMember
 
-NAMES = ["Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+CONSUMERS = ["LitePullConsumer", "PullConsumer", "PushConsumer", "SimpleConsumer"]
+NAMES = ["Admin", *CONSUMERS, "Producer", "TransactionProducer"]
 FACADES = [aio, blocking]
 OF_THE_MEMBER = {
     name for base in (ConsumerMember, GroupConsumer) for name in vars(base) if name not in ("subscribe", "unsubscribe")

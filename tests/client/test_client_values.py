@@ -22,6 +22,8 @@ from triomq.client.administer.admin import Admin
 from triomq.client.app.router import Transaction
 from triomq.client.consume.concurrent import ConcurrentConsuming
 from triomq.client.core.errors import MQClientError
+from triomq.client.core.received_message import Receipt, with_receipt
+from triomq.protocol.receipt_handle import ReceiptHandle
 
 SECRET = "s3cret"
 QUEUE = triomq.MessageQueue("Orders", "broker-a", 3)
@@ -58,6 +60,8 @@ SENT = triomq.SendResult(triomq.SendStatus.SEND_OK, "id", QUEUE, 7, "offset id")
 MESSAGE = triomq.Message("Orders", b"x", tags="new", keys=["a", "b"])
 REGISTRY = serializers.SchemaRegistry("http://127.0.0.1:1", user="me", password=SECRET)
 
+RECEIPT = Receipt("g", "Orders", "Orders", ReceiptHandle(1, 2, "0", "broker-a", 0, 7), 3)
+
 VALUES: dict[object, Callable[[], Any]] = {
     triomq.Averagely: triomq.Averagely,
     triomq.AveragelyByCircle: triomq.AveragelyByCircle,
@@ -71,6 +75,10 @@ VALUES: dict[object, Callable[[], Any]] = {
     triomq.SendRules: lambda: triomq.SendRules(compress_over_bytes=0),
     triomq.Message: lambda: MESSAGE,
     triomq.MessageExt: received,
+    triomq.ReceivedMessage: lambda: with_receipt(received(), RECEIPT),
+    triomq.AcksFailed: lambda: triomq.AcksFailed(
+        "1 of 2", [(with_receipt(received(), RECEIPT), triomq.NoRoute("T", []))]
+    ),
     triomq.MessageQueue: lambda: QUEUE,
     triomq.PullResult: lambda: triomq.PullResult(triomq.PullStatus.FOUND, 1, 0, 9, [received()]),
     triomq.SendResult: lambda: SENT,
@@ -100,7 +108,13 @@ VALUES: dict[object, Callable[[], Any]] = {
     compat.SendResult: lambda: compat.SendResult(compat.SendStatus.OK, "id", 7),
 }
 UNHASHABLE = {triomq.Message, triomq.MessageExt, triomq.PullResult, triomq.ConsumeContext, triomq.SendContext}
-UNHASHABLE |= {triomq.EndTransactionContext, compat.Message, compat.ReceivedMessage}
+UNHASHABLE |= {
+    triomq.ReceivedMessage,
+    triomq.AcksFailed,
+    triomq.EndTransactionContext,
+    compat.Message,
+    compat.ReceivedMessage,
+}
 
 
 def delivery() -> triomq.Delivery:
@@ -138,7 +152,7 @@ LIVE: dict[object, Callable[[], Any]] = {
 for face in (triomq, aio, blocking):
     LIVE[face.Admin] = partial(face.Admin, **OPTIONS)
     LIVE[face.TransactionProducer] = partial(face.TransactionProducer, "group", in_the_end, in_the_end, **OPTIONS)
-    for one in (face.Producer, face.PushConsumer, face.PullConsumer, face.LitePullConsumer):
+    for one in (face.Producer, face.PushConsumer, face.PullConsumer, face.LitePullConsumer, face.SimpleConsumer):
         LIVE[one] = partial(one, "group", **OPTIONS)
 
 INTERFACES = {
