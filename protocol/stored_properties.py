@@ -117,7 +117,10 @@ class StoredProperties:
 
     def with_(self, added: dict[str, str]) -> StoredProperties:
         """Return these and others, which replace those of the same names."""
-        text, noted = _with(self.text, added, SPECIAL) or properties_with_reference(self.text, added, SPECIAL)
+        found = _with(self.text, added, SPECIAL)
+        if found is None:
+            found = properties_with_reference(self.text, added, SPECIAL)
+        text, noted = found
         return StoredProperties(text, noted)
 
     def without(self, *left_out: str) -> StoredProperties:
@@ -145,7 +148,10 @@ def of(table: Mapping[str, str]) -> StoredProperties:
 
 def sent(text: str, cluster: str) -> tuple[StoredProperties, str | None]:
     """Return what a broker of this cluster stores of the properties that a client sent, and the client's WAIT."""
-    stored, wait, noted = _to_store(text, cluster, SPECIAL) or properties_to_store_reference(text, cluster, SPECIAL)
+    found = _to_store(text, cluster, SPECIAL)
+    if found is None:
+        found = properties_to_store_reference(text, cluster, SPECIAL)
+    stored, wait, noted = found
     return StoredProperties(stored, noted), wait
 
 
