@@ -12,7 +12,8 @@ from msgspec import Struct
 from triomq.broker.assembly.tables import Tables
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.pop.dead_letters import DeadLetters
-from triomq.broker.pop.deliveries import Deliveries, DeliveryEvents
+from triomq.broker.pop.deliveries import Deliveries, DeliveryEvents, Key
+from triomq.broker.pop.in_flight import InFlightFigures
 from triomq.broker.pop.log import InFlightLog
 from triomq.broker.pop.waiting import Waiting
 from triomq.broker.processors.ack import AckProcessor
@@ -56,6 +57,10 @@ class Pop(Struct, frozen=True):
         self.log.begin()
         if is_less:
             await self.log.sync()
+
+    def figures(self, topic: str, group: str, queue_id: int) -> InFlightFigures | None:
+        """Return what is in flight in a queue; None if the group does not receive of it."""
+        return self.deliveries.figures(Key(topic, group, queue_id))
 
     async def run(self) -> None:
         """Sync the log, wake receives and clean, until cancelled; then sync a last time."""

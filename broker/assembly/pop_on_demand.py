@@ -18,6 +18,7 @@ from triomq.remoting.connection import Connection
 
 if TYPE_CHECKING:
     from triomq.broker.assembly.pop import Pop
+    from triomq.broker.pop.in_flight import InFlightFigures
 
 DIRECTORY: Final = "pop"
 """The directory of the log of messages in flight, in that of the store."""
@@ -68,6 +69,10 @@ class PopOnDemand:
             if self._background is not None:
                 self._background.start_soon(self.parts.run)
         return self.parts.processors[request.code](connection, request)
+
+    def figures(self, topic: str, group: str, queue_id: int) -> InFlightFigures | None:
+        """Return what is in flight in a queue; None if the group does not receive of it."""
+        return self.parts.figures(topic, group, queue_id) if self.parts is not None else None
 
     def topic_made_again(self, topic: str) -> None:
         """Forget what is in flight of the topic's former life. Raises OSError."""

@@ -28,7 +28,13 @@ def snapshot_now(serving: Serving) -> Snapshot:
     """Return what computes the figures of single groups and topics."""
     tables = serving.tables
     return Snapshot(
-        tables.metadata, tables.store.reading, tables.stats.next_offset, now_ms=tables.now_ms, limit=0, ages={}
+        tables.metadata,
+        tables.store.reading,
+        tables.stats.next_offset,
+        serving.pop.figures,
+        now_ms=tables.now_ms,
+        limit=0,
+        ages={},
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from triomq.broker.tables.metadata import Metadata
 from triomq.broker.tables.offsets import NO_OFFSET
@@ -18,11 +19,17 @@ from triomq.protocol.clock import NowMs
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from triomq.store.reading.reading import Reading
 
+if TYPE_CHECKING:
+    from triomq.broker.pop.in_flight import InFlightFigures
+
 OFFLINE_MODEL = "CLUSTERING"
 Ages = dict[tuple[str, str, int, int], int]
 """(group, topic, queue id, queue offset) -> store time (ms) of the first message from there on."""
 NextOffset = Callable[[str, str, int], int]
 """Returns where a group will pull next from a queue of a topic, -1 if that is not known."""
+FiguresOfQueue = Callable[[str, str, int], "InFlightFigures | None"]
+"""Called with topic, group and queue id. Returns what the group has received of the queue (POP) and not acknowledged;
+None if it does not receive."""
 
 
 @dataclass(slots=True)
@@ -40,7 +47,9 @@ class PairFigures:
     counts the queues with an offset beyond their end: nothing waits there, and they hide no backlog of others.
     `inflight` is what the group has pulled and not committed, without queues that it has committed nothing for;
     `ready` is what it has not pulled, and `ready_age_ms` how long the oldest of that has been stored. A group whose
-    pulls are not known has pulled what it has committed."""
+    pulls are not known has pulled what it has committed. Of a queue from which the group receives single messages (POP)
+    `lag` is without those that it has acknowledged, `inflight` is what it has received, and what is to be received
+    again is `ready`."""
 
     group: str
     topic: str
@@ -67,6 +76,7 @@ class Snapshot:
         metadata: Metadata,
         reading: Reading,
         next_offset: NextOffset,
+        in_flight: FiguresOfQueue,
         *,
         now_ms: NowMs,
         limit: int,
@@ -75,6 +85,7 @@ class Snapshot:
         self._metadata = metadata
         self._reading = reading
         self._next_offset = next_offset
+        self._in_flight = in_flight
         self._now_ms = now_ms()
         self._limit = limit
         self._known = ages
@@ -125,15 +136,24 @@ class Snapshot:
         for queue_id, end in ends.items():
             committed = offsets.get(queue_id, NO_OFFSET)
             offset = max(0, committed)
-            pulled = max(offset, min(self._next_offset(group, topic, queue_id), end))
-            lag += max(0, end - offset)
-            ready += max(0, end - pulled)
-            if committed >= 0:
-                inflight += pulled - offset
+            received = self._in_flight(topic, group, queue_id)
+            if received is not None:
+                again = received.ready_again
+                first_ready = received.oldest_ready if again else received.next_offset
+                new = max(0, end - received.next_offset)
+                lag += received.count + new
+                inflight += received.count - again
+                ready += again + new
+            else:
+                first_ready = max(offset, min(self._next_offset(group, topic, queue_id), end))
+                lag += max(0, end - offset)
+                ready += max(0, end - first_ready)
+                if committed >= 0:
+                    inflight += first_ready - offset
             if offset < end:
                 oldest_ms = min(oldest_ms, self._stored_at(group, topic, queue_id, offset))
-            if pulled < end:
-                oldest_ready_ms = min(oldest_ready_ms, self._stored_at(group, topic, queue_id, pulled))
+            if first_ready < end:
+                oldest_ready_ms = min(oldest_ready_ms, self._stored_at(group, topic, queue_id, first_ready))
         for queue_id, offset in offsets.items():
             consumed += max(0, offset)
             beyond += offset > ends.get(queue_id, 0)

@@ -48,6 +48,7 @@ class Figures:
             tables.metadata,
             tables.store.reading,
             tables.stats.next_offset,
+            self._parts.serving.pop.figures,
             now_ms=tables.now_ms,
             limit=self._parts.limit,
             ages=self._ages,

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from triomq.broker.errors import TableFull
 from triomq.broker.pop import log_records
-from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
+from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight, InFlightFigures
 from triomq.broker.pop.log import InFlightLog, State
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.protocol import record
@@ -501,6 +501,14 @@ class Deliveries:
             return self._count if group is None else self._of_group.get(group, 0)
         queues = [queue for key, queue in self._queues.items() if key.topic == topic and group in (None, key.group)]
         return sum(len(queue.in_flight) for queue in queues)
+
+    def figures(self, key: Key) -> InFlightFigures | None:
+        """Return what is in flight in a queue; None if the group has received nothing of it, or was moved and has
+        received nothing since."""
+        queue = self._queues.get(key)
+        if queue is None or self._offsets.query(key.group, key.topic, key.queue_id) != queue.committed:
+            return None
+        return queue.in_flight.figures(self._now_ms())
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 

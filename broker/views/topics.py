@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triomq.broker.assembly.serving import Serving
-from triomq.broker.figures.snapshot import Snapshot
+from triomq.broker.figures.lag_history import snapshot_now
 from triomq.broker.metrics import stats_names as names
 from triomq.dashboard.listing import listed
 from triomq.dashboard.views import Ask, NotThere, Steps
@@ -117,7 +117,7 @@ class Topics:
             if queue_id % _STEP_QUEUES == _STEP_QUEUES - 1:
                 yield
         tables = self._serving.tables
-        snapshot = Snapshot(metadata, reading, tables.stats.next_offset, now_ms=tables.now_ms, limit=0, ages={})
+        snapshot = snapshot_now(self._serving)
         consumers = []
         lags: list[int] = []
         groups = dict.fromkeys([*metadata.consumers.groups_of_topic(topic), *metadata.offsets.groups_of_topic(topic)])

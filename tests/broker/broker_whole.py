@@ -14,10 +14,12 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
 from triomq.broker.extensions import Extensions
 from triomq.protocol.command import ROCKETMQ, RemotingCommand, new_request
+from triomq.protocol.message import MessageExt
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.store.disk.files import Files
 
 ANSWER_SECONDS = 10.0
+INVISIBLE_MS = 2000
 SETTINGS = {
     "listenPort": "0",
     "brokerIP1": "127.0.0.1",
@@ -120,6 +122,20 @@ def pull_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
         "expressionType": "TAG",
     }
     return {**fields, **changes}
+
+
+def pop_fields(**changes: Any) -> dict[str, Any]:
+    """Return the fields of a receive (POP) of the group G from the topic T."""
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 32, "invisibleTime": INVISIBLE_MS}
+    return {**fields, "pollTime": 0, "bornTime": now_ms(), "initMode": 0, "expType": "TAG", "exp": "*", **changes}
+
+
+def ack_fields(response: RemotingCommand, message: MessageExt) -> dict[str, Any]:
+    """Return the fields of the acknowledgement of a message in a response to `pop_fields`."""
+    fields = response.ext_fields or {}
+    handle = f"0 {fields['popTime']} {fields['invisibleTime']} 0 0 broker-a {message.queue_id} {message.queue_offset}"
+    where = {"topic": "T", "queueId": message.queue_id, "offset": message.queue_offset}
+    return {"consumerGroup": "G", "extraInfo": handle, **where}
 
 
 @asynccontextmanager

@@ -198,9 +198,8 @@ async def test_a_topic_that_is_deleted_during_a_scrape_costs_it_nothing(tmp_path
         for index in range(5):
             await it.broker.create_topic(f"T{index}", queues=1)
         tables = it.broker.controller.serving.tables
-        snapshot = Snapshot(
-            tables.metadata, tables.store.reading, tables.stats.next_offset, now_ms=tables.now_ms, limit=100, ages={}
-        )
+        source = tables.metadata, tables.store.reading, tables.stats.next_offset, lambda *of: None
+        snapshot = Snapshot(*source, now_ms=tables.now_ms, limit=100, ages={})
         steps = snapshot.steps()
         next(steps)
         assert (await it.broker.ask(215, {"topic": "T3"})).code == 0
@@ -215,9 +214,8 @@ async def test_the_age_of_what_a_group_lacks_is_read_once_while_it_stands(tmp_pa
         await traffic(it.broker)
         tables = it.broker.controller.serving.tables
         ages: Ages = {("G", "T", 0, 3): 1000, ("G", "T", 1, 99): 1000}
-        snapshot = Snapshot(
-            tables.metadata, tables.store.reading, lambda *of: -1, now_ms=lambda: 5000, limit=100, ages=ages
-        )
+        source = tables.metadata, tables.store.reading, lambda *of: -1, lambda *of: None
+        snapshot = Snapshot(*source, now_ms=lambda: 5000, limit=100, ages=ages)
         list(snapshot.steps())
         [pair] = [pair for pair in snapshot.pairs if pair.topic == "T"]
         assert pair.age_ms == 4000  # the known time counts for the offset that it was read for

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from stored_records import encoded
 
 from triomq.broker.pop import log_records
-from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
+from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight, InFlightFigures
 from triomq.protocol import record
 from triomq.protocol.address import HostPort
 from triomq.protocol.receipt_handle import ReceiptHandle, ReceiptHandleError, parse_handle
@@ -115,6 +115,15 @@ class Columns(RuleBasedStateMachine):
         assert self.real.oldest() == min(entries, default=self.table.next_offset)
         upcoming = min(((each.visible, offset) for offset, each in entries.items()), default=None)
         assert self.real.next_visible() == upcoming
+        ready = [offset for offset, each in entries.items() if each.visible <= self.now]
+        assert self.real.figures(self.now) == InFlightFigures(
+            next_offset=self.table.next_offset,
+            count=len(entries),
+            oldest=min(entries, default=-1),
+            ready_again=len(ready),
+            oldest_ready=min(ready, default=-1),
+            most_attempts=max((each.attempts for each in entries.values()), default=0),
+        )
         for offset, entry in entries.items():
             assert self.real.popped_ms(offset) == entry.popped
             assert (self.real.visible_ms(offset), self.real.attempts(offset)) == (entry.visible, entry.attempts)

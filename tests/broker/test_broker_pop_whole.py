@@ -11,28 +11,13 @@ from typing import Any
 
 import pytest
 import trio
-from broker_whole import SETTINGS, WholeBroker, now_ms, send_fields, whole_broker
+from broker_whole import INVISIBLE_MS, SETTINGS, WholeBroker, ack_fields, pop_fields, send_fields, whole_broker
 from free_ports import free_port
 
 from triomq.protocol.codes import POLLING_TIMEOUT, RequestCode
 from triomq.protocol.command import RemotingCommand, new_request
-from triomq.protocol.message import MessageExt
 from triomq.protocol.record import decode_records
 from triomq.remoting.client import open_client
-
-INVISIBLE_MS = 2000
-
-
-def pop_fields(**changes: Any) -> dict[str, Any]:
-    fields = {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 32, "invisibleTime": INVISIBLE_MS}
-    return {**fields, "pollTime": 0, "bornTime": now_ms(), "initMode": 0, "expType": "TAG", "exp": "*", **changes}
-
-
-def ack_fields(response: RemotingCommand, message: MessageExt) -> dict[str, Any]:
-    fields = response.ext_fields or {}
-    handle = f"0 {fields['popTime']} {fields['invisibleTime']} 0 0 broker-a {message.queue_id} {message.queue_offset}"
-    where = {"topic": "T", "queueId": message.queue_id, "offset": message.queue_offset}
-    return {"consumerGroup": "G", "extraInfo": handle, **where}
 
 
 async def test_receives_and_acknowledgements_over_a_socket_also_across_a_restart(tmp_path: Path) -> None:

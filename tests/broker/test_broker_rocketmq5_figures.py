@@ -6,13 +6,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 from broker_scrape import Scrape, WatchedBroker, traffic, watched
+from broker_whole import ack_fields, pop_fields
 from fake_clock import FakeClock
 
 from triomq.broker.metrics.sampling import SIZE_EDGES_BYTES
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.monitoring.answers import Answers
-from triomq.protocol.record import BatchUnit, encode_batch_units
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.record import BatchUnit, decode_records, encode_batch_units
 
 SIZE = "rocketmq_message_size"
 LATENCY = "rocketmq_rpc_latency_milliseconds"
@@ -142,6 +145,27 @@ async def test_a_group_that_has_not_pulled_since_the_start_has_pulled_what_it_ha
         await traffic(it.broker)
     async with watched(tmp_path) as it:
         assert await positions(it) == (4, 0, 4, True)
+
+
+async def test_of_what_a_group_receives_by_pop_only_what_is_not_acknowledged_counts(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        await it.broker.create_topic("T")
+        for queue_id in (0, 0, 0, 0, 1):
+            assert (await it.broker.send("T", queueId=queue_id)).code == 0
+        received = await it.broker.ask(RequestCode.POP_MESSAGE, pop_fields(queueId=0, maxMsgNums=3, invisibleTime=2000))
+        messages = decode_records(received.body)
+        began = trio.current_time()
+        assert await positions(it) == (5, 3, 2, True)
+        for message in messages[1:]:
+            fields = ack_fields(received, message)
+            assert (await it.broker.ask(RequestCode.ACK_MESSAGE, fields)).code == 0
+        assert await positions(it) == (3, 1, 2, True), "what is done behind the committed offset is no backlog"
+        assert trio.current_time() - began < 2, "too slow to tell"
+        with trio.fail_after(10):
+            while await positions(it) != (3, 0, 3, True):
+                pass  # until the first message is to be received again
+        await commit(it, 0, 4)  # as an administrator does, until the next receive
+        assert await positions(it) == (1, 0, 1, True)
 
 
 async def test_what_a_filter_skips_is_pulled(tmp_path: Path) -> None:
