@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from triomq.client.core import requests
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger
+from triomq.client.core.namespace import Namespace
 from triomq.client.core.results import PullResult
 from triomq.client.instance.client import Client
 from triomq.client.instance.user_errors import concerns_one_call
@@ -106,8 +107,13 @@ class Puller:
         for message in messages:
             if message.topic == self._retry_topic:
                 message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
-            if namespace.name is not None:
-                message.topic = namespace.unwrap(message.topic)
-            if may_have(message, PREPARED) and message.properties.get(names.TRANSACTION_PREPARED) == "true":
-                message.transaction_id = message.uniq_key
+            show(message, namespace)
         return messages
+
+
+def show(message: MessageExt, namespace: Namespace) -> None:
+    """Give a message the topic and the transaction id that the application knows."""
+    if namespace.name is not None:
+        message.topic = namespace.unwrap(message.topic)
+    if may_have(message, PREPARED) and message.properties.get(names.TRANSACTION_PREPARED) == "true":
+        message.transaction_id = message.uniq_key

@@ -18,11 +18,14 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Self, Unpack
 
 import trio
 
 from triomq.client.consume.filter_checks import FilterChecks
+from triomq.client.consume.held_receives import HeldReceives, Request
+from triomq.client.consume.pulling import show
 from triomq.client.core import pop_requests, requests
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.errors import (
@@ -66,6 +69,10 @@ ROUND_SECONDS: Final = 1.0
 """How long a round may take that holds several places in turn."""
 PAUSE_SECONDS: Final = 0.5
 """Pause after a broker that did not hold a request although it had nothing."""
+LEFT_OUT_SECONDS: Final = 10.0
+"""How long a place that failed is asked only after the others."""
+GIVE_BACK_MS: Final = 1000
+"""When a message comes again whose receive was cancelled: the shortest invisible time."""
 LEAVE_SECONDS: Final = 5.0
 ACKS_OF_A_REQUEST: Final = 1000
 REQUESTS_AT_ONCE: Final = 16
@@ -82,6 +89,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
+    """What a receive asks for, at any place."""
+
     max_messages: int
     invisible_ms: int
 
@@ -118,6 +127,11 @@ class SimpleConsumer(OpenedWithClient):
         self._turn = 0
         self._tell_brokers = False
         self._waiting: set[trio.CancelScope] = set()
+        self._held_receives = HeldReceives(self._client)
+        self._left_out: dict[Place, float] = {}
+        """Places that failed, and until when they are left out (trio's time)."""
+        self._extensions: dict[Receipt, trio.Event] = {}
+        """Receipts that are about to be replaced."""
         self._lost_attempts: dict[Place, str] = {}
         """Ordered receives whose responses were lost: the broker repeats what it had answered to the same attempt."""
 
@@ -164,8 +178,10 @@ class SimpleConsumer(OpenedWithClient):
     ) -> list[ReceivedMessage]:
         """Return up to `max_messages` (1 to 32) messages of one topic and one broker as soon as there are some; an
         empty list when `wait_seconds` have passed. They are delivered again after `invisible_seconds` (1 s to 12 h)
-        unless they are acknowledged. A receive that is cancelled, or whose response is lost, may have taken messages:
-        they come again at that time too, or for an `ordered` consumer with its next receive.
+        unless they are acknowledged. What was taken by a receive whose response is lost comes again at that time too,
+        or for an `ordered` consumer with its next receive. A receive that is cancelled stays at its broker until
+        `wait_seconds` have passed (20 s at most): the next one with the same arguments takes its place, and otherwise
+        what it takes comes again after a second.
 
         Brokers and topics have their turns, and a broker that fails is left out if others respond. Raises
         ConfigurationError for values that cannot be used, BrokerRefused, BrokerUnreachable, OperationTimeout, NoRoute.
@@ -176,8 +192,6 @@ class SimpleConsumer(OpenedWithClient):
             raise ConfigurationError(f"wait_seconds must be 0 or more, not {wait_seconds}")
         wanted = _Wanted(max_messages, _invisible_ms(invisible_seconds))
         self._check_open()
-        if not self._subscriptions:
-            raise ConfigurationError("nothing is subscribed: call SimpleConsumer.subscribe(topic) first")
         await trio.lowlevel.checkpoint()
         with trio.CancelScope() as scope:
             self._waiting.add(scope)
@@ -192,7 +206,9 @@ class SimpleConsumer(OpenedWithClient):
         is_first = True
         while True:
             every = await self._places()
-            places = [place for place in every if place not in failed]
+            places = sorted(
+                (place for place in every if place not in failed or not self._is_left_out(place)), key=self._is_left_out
+            )
             left_seconds = max(0.0, deadline - trio.current_time())
             # One place is held at once; of several, somebody may have messages now.
             round_seconds = HOLD_SECONDS if len(places) == 1 else 0.0 if is_first else ROUND_SECONDS
@@ -203,7 +219,10 @@ class SimpleConsumer(OpenedWithClient):
                 except MQClientError as error:
                     self._check_open()
                     failed[place] = error
+                    self._left_out[place] = trio.current_time() + LEFT_OUT_SECONDS
                     continue
+                failed.pop(place, None)
+                self._left_out.pop(place, None)
                 if messages:
                     self._turn += 1 + every.index(place)
                     return messages
@@ -214,13 +233,18 @@ class SimpleConsumer(OpenedWithClient):
                 return []
             is_first = False
 
+    def _is_left_out(self, place: Place) -> bool:
+        return trio.current_time() < self._left_out.get(place, 0.0)
+
     def _report(self, failed: Mapping[Place, MQClientError]) -> None:
         for place, error in failed.items():
             report(log, "nothing received from a broker", error, topic=place.topic, broker=place.broker_name)
 
     async def _places(self) -> list[Place]:
         """Return all places, beginning with the one whose turn it is. Raises NoRoute, NameServersUnreachable, and
-        ConfigurationError if a broker has refused a filter."""
+        ConfigurationError if nothing is subscribed, or a broker has refused a filter."""
+        if not self._subscriptions:
+            raise ConfigurationError("nothing is subscribed: call SimpleConsumer.subscribe(topic) first")
         places: list[Place] = []
         for topic in list(self._subscriptions):
             route = await self._client.route(topic)
@@ -232,7 +256,11 @@ class SimpleConsumer(OpenedWithClient):
         self._filters.raise_refusal()
         if self._tell_brokers:
             self._tell_brokers = False
-            await self._client.heartbeat_all()
+            try:
+                await self._client.heartbeat_all()
+            except trio.Cancelled:
+                self._tell_brokers = True
+                raise
         self._check_open()
         self._turn %= len(places)
         return [*places[self._turn :], *places[: self._turn]]
@@ -242,17 +270,30 @@ class SimpleConsumer(OpenedWithClient):
         made = self._subscriptions.get(place.topic)
         if made is None:  # the application has unsubscribed meanwhile
             return []
-        address = await self._client.master_of(place.broker_name, place.topic)
-        asked_ms, asked_at = self._client.config.now_ms(), trio.current_time()
-        attempt_id = (self._lost_attempts.pop(place, None) or uuid.uuid4().hex) if self.ordered else None
-        header = PopMessageRequestHeader(
+        asked_at = trio.current_time()
+
+        def request() -> Request:
+            attempt_id = (self._lost_attempts.pop(place, None) or uuid.uuid4().hex) if self.ordered else None
+            header = self._header(place, wanted, made, hold_seconds, attempt_id)
+            return Request(partial(self._send, header, place, made), partial(self._give_back, place, attempt_id))
+
+        messages = await self._held_receives.receive((place, wanted, made), hold_seconds, request)
+        not_held_seconds = asked_at + hold_seconds - trio.current_time()
+        if not messages and not_held_seconds > 0:
+            await trio.sleep(min(PAUSE_SECONDS, not_held_seconds))
+        return messages
+
+    def _header(
+        self, place: Place, wanted: _Wanted, made: SubscriptionData, hold_seconds: float, attempt_id: str | None
+    ) -> PopMessageRequestHeader:
+        return PopMessageRequestHeader(
             consumer_group=self.group,
             topic=place.topic,
             queue_id=ALL_QUEUES,
             max_msg_nums=wanted.max_messages,
             invisible_time=wanted.invisible_ms,
             poll_time=int(hold_seconds * 1000),
-            born_time=asked_ms,
+            born_time=self._client.config.now_ms(),
             init_mode=INIT_MODES[self.consume_from],
             exp_type=made.expression_type,
             exp=made.sub_string,
@@ -260,19 +301,31 @@ class SimpleConsumer(OpenedWithClient):
             attempt_id=attempt_id,
             broker_name=place.broker_name,
         )
-        limit = hold_seconds + self._client.config.request_timeout_seconds
+
+    async def _send(
+        self, header: PopMessageRequestHeader, place: Place, made: SubscriptionData
+    ) -> list[ReceivedMessage]:
+        limit = header.poll_time / 1000 + self._client.config.request_timeout_seconds
         try:
-            messages = await self._client.call(address, pop_requests.receive(header, asked_ms), limit)
+            address = await self._client.master_of(place.broker_name, place.topic)
+            messages = await self._client.call(address, pop_requests.receive(header), limit)
         except BaseException:
-            if attempt_id is not None:
-                self._lost_attempts[place] = attempt_id
+            if header.attempt_id is not None:
+                self._lost_attempts[place] = header.attempt_id
             raise
-        if messages:
-            return await self._kept(made, messages)
-        not_held_seconds = asked_at + hold_seconds - trio.current_time()
-        if not_held_seconds > 0:
-            await trio.sleep(min(PAUSE_SECONDS, not_held_seconds))
-        return []
+        return await self._kept(made, messages)
+
+    async def _give_back(self, place: Place, attempt_id: str | None, messages: Sequence[ReceivedMessage]) -> None:
+        """Have messages delivered again soon that nobody waits for."""
+        if attempt_id is not None:
+            self._lost_attempts[place] = attempt_id
+            return
+        for message in messages:
+            call = pop_requests.change_invisible_time(message._receipt, GIVE_BACK_MS, self._client.config.now_ms())
+            try:
+                await self._held(call, message._receipt)
+            except MQClientError as error:
+                report(log, "message of a cancelled receive not given back", error, id=message.msg_id)
 
     async def _kept(self, made: SubscriptionData, messages: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return the messages that the subscription wants. Brokers compare only the hashes of tags, so the others have
@@ -285,7 +338,7 @@ class SimpleConsumer(OpenedWithClient):
                 report(log, "message of another tag not acknowledged", error, id=message.msg_id)
             messages = [message for message in messages if message.tags in made.tags_set]
         for message in messages:
-            message.topic = self._client.namespace.unwrap(message.topic)
+            show(message, self._client.namespace)
         return list(messages)
 
     # What becomes of received messages.
@@ -300,24 +353,41 @@ class SimpleConsumer(OpenedWithClient):
         self._check_open()
         await trio.lowlevel.checkpoint()
         if isinstance(messages, MessageExt):
-            receipt = self._receipt(messages)
+            receipt = await self._last_receipt(messages)
             await self._held(pop_requests.acknowledge(receipt), receipt)
             return
         every = list(messages)
         for message in every:
             self._receipt(message)
+        for message in every:
+            await self._last_receipt(message)
         failures = await self._acknowledge(every)
         if failures:
             raise AcksFailed(f"{len(failures)} of {len(every)} messages not acknowledged", failures)
 
     async def extend(self, message: ReceivedMessage, seconds: float) -> None:
         """Have a message invisible for `seconds` (1 s to 12 h) from now on. Copies of it that were made before cannot
-        be acknowledged any more. Raises what `ack` raises of one message, and ConfigurationError."""
+        be acknowledged any more. An `ack` of the message waits until this has ended. Raises what `ack` raises of one
+        message, and ConfigurationError."""
         self._check_open()
         await trio.lowlevel.checkpoint()
-        receipt, invisible_ms = self._receipt(message), _invisible_ms(seconds)
+        invisible_ms = _invisible_ms(seconds)
+        receipt = await self._last_receipt(message)
+        done = self._extensions[receipt] = trio.Event()
         call = pop_requests.change_invisible_time(receipt, invisible_ms, self._client.config.now_ms())
-        message._receipt = await self._held(call, receipt)
+        try:
+            # A response that nobody waited for would have the new handle.
+            with trio.CancelScope(shield=True):
+                message._receipt = await self._held(call, receipt)
+        finally:
+            del self._extensions[receipt]
+            done.set()
+
+    async def _last_receipt(self, message: MessageExt) -> Receipt:
+        """Return the receipt of a message when no request is about to replace it. Raises NotSettled."""
+        while (extension := self._extensions.get(self._receipt(message))) is not None:
+            await extension.wait()
+        return self._receipt(message)
 
     async def _acknowledge(self, messages: Sequence[ReceivedMessage]) -> list[tuple[ReceivedMessage, MQClientError]]:
         """Acknowledge messages; return those that failed."""

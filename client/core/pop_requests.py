@@ -44,8 +44,8 @@ _RETRY_V2: Final = "2"
 Numbers = dict[tuple[str, str], int]
 
 
-def receive(header: PopMessageRequestHeader, asked_ms: int) -> Call[list[ReceivedMessage]]:
-    """Take messages from the queues of one broker; none if there are none. `asked_ms`: the client's time, Unix ms."""
+def receive(header: PopMessageRequestHeader) -> Call[list[ReceivedMessage]]:
+    """Take messages from the queues of one broker; none if there are none."""
 
     def read(response: RemotingCommand) -> list[ReceivedMessage]:
         if response.code != ResponseCode.SUCCESS:
@@ -61,7 +61,7 @@ def receive(header: PopMessageRequestHeader, asked_ms: int) -> Call[list[Receive
                 times = repetitions.get((handle.kind, at), 0)
             message.reconsume_times = max(message.reconsume_times, times)
             stored_in = _stored_in(handle.kind, header)
-            held_until_ms = asked_ms + found.invisible_time
+            held_until_ms = header.born_time + found.invisible_time
             message.topic = header.topic
             receipt = Receipt(header.consumer_group, header.topic, stored_in, handle, held_until_ms)
             received.append(with_receipt(message, receipt))

@@ -55,7 +55,7 @@ def received(
     *,
     wanted: PopMessageRequestHeader | None = None,
 ) -> list[ReceivedMessage]:
-    call = pop_requests.receive(wanted or header(), ASKED_MS)
+    call = pop_requests.receive(wanted or header())
     info = PopMessageResponseHeader(
         pop_time=POPPED_MS,
         invisible_time=60_000,
@@ -83,7 +83,7 @@ def test_a_message_knows_its_attempt_its_time_and_its_handle() -> None:
 
 @pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, POLLING_TIMEOUT])
 def test_nothing_is_no_error(code: int) -> None:
-    call = pop_requests.receive(header(), ASKED_MS)
+    call = pop_requests.receive(header())
     assert call.result(new_response(call.request, code)) == []
 
 
@@ -137,7 +137,7 @@ def test_a_response_that_cannot_be_read_is_an_error_of_the_client(record: bytes,
 
 
 def test_a_response_without_its_header_is_an_error_of_the_client() -> None:
-    call = pop_requests.receive(header(), ASKED_MS)
+    call = pop_requests.receive(header())
     with pytest.raises(MQClientError, match="response to a receive cannot be read"):
         call.result(RemotingCommand(code=0, opaque=call.request.opaque))
 

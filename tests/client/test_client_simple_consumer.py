@@ -18,7 +18,9 @@ from triomq import (
     Admin,
     BrokerRefused,
     BrokerUnreachable,
+    Client,
     ClientClosed,
+    ClientConfig,
     ConfigurationError,
     ConsumeFromWhere,
     InvisibleTimeOver,
@@ -35,7 +37,13 @@ from triomq import (
 from triomq.broker.embedded import LocalCluster, VirtualClock
 from triomq.protocol.codes import POLLING_FULL, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
-from triomq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from triomq.protocol.headers.pop import (
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from triomq.protocol.receipt_handle import parse_handle
 from triomq.protocol.record import encode_record
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout
 
@@ -334,6 +342,47 @@ async def test_a_broker_that_is_away_is_left_out(monkeypatch: pytest.MonkeyPatch
             await consumer.receive(wait_seconds=60)
 
 
+async def test_a_broker_that_comes_back_is_asked_again_in_the_same_receive(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    cluster = FakeCluster("a", "b")
+    cluster.topic("T")
+    cluster.install(monkeypatch)
+    a, b = cluster.brokers.values()
+    a.up, a.is_still_listed = False, True
+    holds(a, 0)
+    holds(b, 1e9)
+
+    async def start_again() -> None:
+        await trio.sleep(30)
+        a.up = True
+
+    async with simple() as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(start_again)
+        began = trio.current_time()
+        assert bodies(await consumer.receive(wait_seconds=600)) == [b"a"]
+        assert 30 <= trio.current_time() - began <= 60
+
+
+async def test_a_broker_that_failed_is_asked_after_the_others(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    cluster = FakeCluster("a", "b")
+    cluster.topic("T")
+    cluster.install(monkeypatch)
+    a, b = cluster.brokers.values()
+    a.will(RequestCode.POP_MESSAGE, *[refuse(ResponseCode.SYSTEM_ERROR)] * 100)
+    holds(b, 0)
+    async with simple() as consumer:
+        for _ in range(6):
+            assert bodies(await consumer.receive()) == [b"b"]
+        assert len(a.of(RequestCode.POP_MESSAGE)) == 1
+        await trio.sleep(11)
+        for _ in range(2):
+            await consumer.receive()
+        assert len(a.of(RequestCode.POP_MESSAGE)) == 2
+
+
 async def test_a_broker_that_holds_nothing_is_not_asked_without_a_pause(
     fakes: FakeCluster, autojump_clock: MockClock
 ) -> None:
@@ -365,21 +414,75 @@ async def test_an_ordered_receive_without_an_answer_is_repeated_as_the_same_atte
     assert len({first, unanswered, last}) == 3
 
 
-async def test_a_cancelled_ordered_receive_is_repeated_and_two_at_once_are_two_attempts(
+async def test_two_ordered_receives_at_once_are_two_attempts(fakes: FakeCluster, autojump_clock: MockClock) -> None:
+    holds(fakes.broker, 1e9)
+    async with simple(ordered=True) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.receive)
+        nursery.start_soon(consumer.receive)
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    one, other = attempts(fakes)
+    assert one != other
+
+
+async def test_what_a_cancelled_ordered_receive_takes_comes_with_the_next_one(
     fakes: FakeCluster, autojump_clock: MockClock
 ) -> None:
-    holds(fakes.broker, 1e9)
+    holds(fakes.broker, trio.current_time() + 10)
     async with simple(ordered=True) as consumer:
         with trio.move_on_after(5):
             await consumer.receive()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(consumer.receive)
-            nursery.start_soon(consumer.receive)
-            await trio.sleep(5)
-            nursery.cancel_scope.cancel()
-    cancelled, one, other = attempts(fakes)
-    assert cancelled in (one, other)
-    assert one != other
+        await trio.sleep(6)
+        await consumer.receive()
+        await consumer.receive()
+    cancelled, repeated, another = attempts(fakes)
+    assert cancelled == repeated != another
+    assert not fakes.broker.of(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+
+
+async def test_the_next_receive_takes_the_place_of_a_cancelled_one(
+    fakes: FakeCluster, autojump_clock: MockClock
+) -> None:
+    began = trio.current_time()
+    holds(fakes.broker, began + 30.5)
+    got: list[ReceivedMessage] = []
+    async with simple() as consumer:
+        while not got:
+            with trio.move_on_after(1):
+                got = await consumer.receive()
+        assert bodies(got) == [b"a"]
+        assert trio.current_time() - began < 31
+        assert await consumer.receive(wait_seconds=0)  # asks the broker
+    assert len(fakes.broker.of(RequestCode.POP_MESSAGE)) == 3
+    assert not fakes.broker.of(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+
+
+@pytest.mark.parametrize("next_arguments", [None, {"max_messages": 1}, {"wait_seconds": 0}])
+async def test_what_a_cancelled_receive_takes_is_given_back(
+    next_arguments: dict[str, Any] | None, fakes: FakeCluster, autojump_clock: MockClock
+) -> None:
+    holds(fakes.broker, trio.current_time() + 10)
+    async with simple() as consumer:
+        with trio.move_on_after(5):
+            await consumer.receive()
+        if next_arguments is not None:
+            with trio.move_on_after(3):
+                await consumer.receive(**next_arguments)
+        await trio.sleep(10)
+        given_back = fakes.broker.of(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+        times = [request.header(ChangeInvisibleTimeRequestHeader).invisible_time for request in given_back]
+        assert times == [1000] * (2 if next_arguments == {"max_messages": 1} else 1)
+
+
+async def test_what_a_cancelled_receive_takes_comes_again_soon() -> None:
+    async with lab() as it:
+        with trio.move_on_after(0.1):
+            await it.consumer.receive(invisible_seconds=12 * HOUR)
+        await it.send(b"a")
+        await trio.sleep(0.1)  # on its way to nobody and back
+        await it.clock.advance_async(2)
+        (again,) = await it.now()
+        assert (again.body, again.delivery_attempt) == (b"a", 2)
 
 
 def attempts(fakes: FakeCluster) -> list[str | None]:
@@ -427,6 +530,52 @@ async def test_acknowledgements_of_a_broker_that_fails_are_named(fakes: FakeClus
     assert len(fakes.broker.of(RequestCode.BATCH_ACK_MESSAGE)) == 2
 
 
+def changes_slowly(broker: FakeBroker) -> None:
+    """Let a broker take a second to change an invisible time."""
+
+    async def change_message_invisibletime(request: RemotingCommand) -> RemotingCommand:
+        await trio.sleep(1)
+        invisible_ms = request.header(ChangeInvisibleTimeRequestHeader).invisible_time
+        header = ChangeInvisibleTimeResponseHeader(
+            pop_time=1_700_000_000_000 + invisible_ms, revive_qid=0, invisible_time=invisible_ms
+        )
+        return new_response(request, header=header)
+
+    broker.change_message_invisibletime = change_message_invisibletime  # type: ignore[attr-defined]
+
+
+def handle_times(requests: list[RemotingCommand]) -> list[int]:
+    return [parse_handle((request.ext_fields or {})["extraInfo"]).popped_ms - 1_700_000_000_000 for request in requests]
+
+
+async def test_an_acknowledgement_waits_for_the_new_handle(fakes: FakeCluster, autojump_clock: MockClock) -> None:
+    fakes.broker.will(RequestCode.POP_MESSAGE, popped(b"0"))
+    changes_slowly(fakes.broker)
+    async with simple() as consumer:
+        (message,) = await consumer.receive()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.extend, message, 10)
+            nursery.start_soon(consumer.extend, message, 10)
+            await trio.sleep(0.5)
+            nursery.start_soon(consumer.ack, message)
+            nursery.start_soon(consumer.ack, [message])
+    assert handle_times(fakes.broker.of(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == [0, 10_000]
+    assert handle_times(fakes.broker.of(RequestCode.ACK_MESSAGE)) == [10_000, 10_000]
+
+
+async def test_a_cancelled_extension_keeps_the_new_handle(fakes: FakeCluster, autojump_clock: MockClock) -> None:
+    fakes.broker.will(RequestCode.POP_MESSAGE, popped(b"0"))
+    changes_slowly(fakes.broker)
+    async with simple() as consumer:
+        (message,) = await consumer.receive()
+        with trio.move_on_after(0.5) as scope:
+            await consumer.extend(message, 10)
+            await trio.sleep_forever()
+        assert scope.cancelled_caught
+        await consumer.ack(message)
+    assert handle_times(fakes.broker.of(RequestCode.ACK_MESSAGE)) == [10_000]
+
+
 async def test_a_message_of_somebody_else_is_not_acknowledged(fakes: FakeCluster) -> None:
     fakes.broker.will(RequestCode.POP_MESSAGE, popped(b"0"))
     async with simple() as consumer:
@@ -459,6 +608,31 @@ async def test_a_receive_that_waits_ends_when_the_consumer_closes(
     for call in (consumer.receive, lambda: consumer.ack([])):
         with pytest.raises(ClientClosed, match="use it inside"):
             await call()
+
+
+async def test_a_receive_that_waits_ends_when_the_shared_client_closes(
+    fakes: FakeCluster, autojump_clock: MockClock
+) -> None:
+    holds(fakes.broker, 1e9)
+    ended = trio.Event()
+
+    async def receive(consumer: SimpleConsumer) -> None:
+        with pytest.raises(ClientClosed):
+            await consumer.receive()
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        async with Client(ClientConfig(name_server=NAME_SERVER)) as client:
+            consumer = SimpleConsumer("G", client=client)
+            consumer.subscribe("T")
+            await consumer.start()
+            with trio.move_on_after(1):
+                await consumer.receive()
+            nursery.start_soon(receive, consumer)
+            await trio.sleep(5)
+        with trio.fail_after(1):
+            await ended.wait()
+    await consumer.close()
 
 
 async def test_a_consumer_may_be_opened_again(fakes: FakeCluster) -> None:

@@ -184,9 +184,11 @@ def in_asyncio(server: Cluster, topic: str) -> None:
             await consumer.extend(first, 60)
             await consumer.ack([first, second])
             (third,) = await consumer.receive(invisible_seconds=1)
-            (again,) = await consumer.receive()
-            assert (again.body, again.delivery_attempt) == (third.body, 2)
-            await consumer.ack(again)
+            if not server.is_apache:  # which takes 20 s
+                (again,) = await consumer.receive()
+                assert (again.body, again.delivery_attempt) == (third.body, 2)
+                third = again
+            await consumer.ack(third)
             assert await consumer.receive(wait_seconds=0) == []
 
     asyncio.run(asyncio.wait_for(main(), LIMIT_SECONDS))
@@ -200,12 +202,14 @@ def in_threads(server: Cluster, topic: str) -> None:
         consumer.extend(first, 60)
         consumer.ack([first, second])
         (third,) = consumer.receive(invisible_seconds=1)
-        (again,) = consumer.receive()
-        assert (again.body, again.delivery_attempt) == (third.body, 2)
-        consumer.ack(again)
+        if not server.is_apache:  # which takes 20 s
+            (again,) = consumer.receive()
+            assert (again.body, again.delivery_attempt) == (third.body, 2)
+            third = again
+        consumer.ack(third)
         assert consumer.receive(wait_seconds=0) == []
 
 
 @pytest.mark.parametrize("facade", [in_asyncio, in_threads])
-def test_the_other_facades(facade: Callable[[Cluster, str], None], triomq: Cluster) -> None:
-    facade(triomq, trio.run(with_topic, triomq, b"1", b"2", b"3"))
+def test_the_other_facades(facade: Callable[[Cluster, str], None], server: Cluster) -> None:
+    facade(server, trio.run(with_topic, server, b"1", b"2", b"3"))
