@@ -258,11 +258,11 @@ async def simple(**options: Any) -> AsyncIterator[SimpleConsumer]:
         yield consumer
 
 
-def popped(*bodies: bytes, first_offset: int = 0, tags: str = "a") -> Any:
+def popped(*bodies: bytes, first_offset: int = 0, tags: str = "a", **properties: str) -> Any:
     """Return a response with these messages of queue 0."""
     records = []
     for queue_offset, body in enumerate(bodies, first_offset):
-        message = MessageExt("T", body, properties={"TAGS": tags})
+        message = MessageExt("T", body, properties={"TAGS": tags, **properties})
         message.queue_offset = queue_offset
         records.append(encode_record(message))
 
@@ -516,6 +516,13 @@ async def test_a_message_whose_tag_has_the_same_hash_is_acknowledged(fakes: Fake
         consumer.subscribe("T", "Aa")
         assert bodies(await consumer.receive()) == [b"1"]
     assert len(fakes.broker.of(RequestCode.ACK_MESSAGE)) == 1
+
+
+async def test_a_committed_message_has_its_transaction_id(fakes: FakeCluster) -> None:
+    fakes.broker.will(RequestCode.POP_MESSAGE, popped(b"0", TRAN_MSG="true", UNIQ_KEY="AC11"))
+    async with simple() as consumer:
+        (message,) = await consumer.receive()
+        assert message.transaction_id == "AC11"
 
 
 async def test_acknowledgements_of_a_broker_that_fails_are_named(fakes: FakeCluster) -> None:
