@@ -227,6 +227,10 @@ class Broker(DiskNode):
         self.kept_bytes = 0
         """How long the log of this slave is at least, whatever its master does."""
 
+    def change_settings(self, values: Mapping[str, str]) -> None:
+        """Use other settings from the next start on."""
+        self._values |= values
+
     @property
     def broker_name(self) -> str:
         return self._values["brokerName"]

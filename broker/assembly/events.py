@@ -15,6 +15,7 @@
                                                       BrokerStats        forgets how far its groups have read
                                  tables           ->  TableLog           takes the record, in a group
     MasterTables                 asks             ->  GroupRoles         where its master is, in a group
+    GroupRoles                   deposed          ->  PopOnDemand        forgets what is in flight
 
 What a part learns in its constructor, or when it is run, stands where that is done:
 
@@ -74,3 +75,4 @@ def connect(serving: Serving) -> None:
     store.replica.tell(deleted=deleted, tables=group.table_log.take if group is not None else None)
     if group is not None:
         serving.replication.master_tables.join(group)
+        group.tell(deposed=serving.pop.deposed)

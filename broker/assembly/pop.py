@@ -74,6 +74,11 @@ class Pop(Struct, frozen=True):
                 await self.log.close()
             self.thread.end()
 
+    def deposed(self) -> None:
+        """Forget what is in flight, and answer the receives that wait: another member leads the group, or none."""
+        self.deliveries.forget_all()
+        self.waiting.run_all()
+
     async def _clean(self) -> None:
         metadata = self.tables.metadata
         while True:
@@ -127,7 +132,7 @@ def build_pop(
         stats=tables.stats,
         quotas=pull.quotas,
     )
-    acks = AckProcessor(configuration, metadata.topics, store.reading, deliveries, in_flight_log)
+    acks = AckProcessor(configuration, metadata, store, deliveries, in_flight_log)
     return Pop(tables, deliveries, waiting, in_flight_log, {**receives.processors(), **acks.processors()}, thread)
 
 

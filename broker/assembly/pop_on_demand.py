@@ -74,6 +74,11 @@ class PopOnDemand:
         """Return what is in flight in a queue; None if the group does not receive of it."""
         return self.parts.figures(topic, group, queue_id) if self.parts is not None else None
 
+    def deposed(self) -> None:
+        """Deliver nothing any more: this broker does not lead its group."""
+        if self.parts is not None:
+            self.parts.deposed()
+
     def topic_made_again(self, topic: str) -> None:
         """Forget what is in flight of the topic's former life. Raises OSError."""
         if self.parts is not None:

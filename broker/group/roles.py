@@ -99,6 +99,11 @@ class GroupRoles:
         self._scope = trio.CancelScope()
         self.member: GroupMember | None = None
         self._others: GroupClient
+        self._deposed: Callable[[], None] = lambda: None
+
+    def tell(self, *, deposed: Callable[[], None]) -> None:
+        """Call this whenever this member does not lead, or does not any more."""
+        self._deposed = deposed
 
     # -- what the member tells (dledger.member.group_member.Owner) ---------------------------------------------------
 
@@ -110,6 +115,7 @@ class GroupRoles:
             self.table_log.follow()
             leads = f"{leader_id} leads the group" if leader_id else "no member of the group leads at present"
             self._store.quorum.follow(leads)
+            self._deposed()
         self._changed.set()
         self._scope.cancel()
 

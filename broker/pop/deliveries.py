@@ -255,7 +255,7 @@ class Deliveries:
                     key = Key(topic, group, queue_id)
                     queue = queues.get(key)
                     if queue is None:
-                        queue = queues[key] = self._queue(key, wanted)
+                        queue = queues[key] = self._queue(key, begins_first=wanted.begins_first)
                         queue.in_order = wanted.in_order
                     if wanted.in_order and _is_closed(queue, wanted, now_ms, is_first=look == self._look_again):
                         continue
@@ -284,24 +284,49 @@ class Deliveries:
             raise TableFull("messages in flight (popMaxInFlight)", in_all, f"receive of {group}")
         self._account.check(most * ENTRY_BYTES, f"receive of {group}")
 
-    def _queue(self, key: Key, wanted: Wanted) -> _Queue:
+    def has_begun(self, topic: str, group: str, queue_ids: Iterable[int]) -> bool:
+        """Return whether it is known here where a group has begun in each of these queues."""
+        return all(Key(topic, group, queue_id) in self._queues for queue_id in queue_ids)
+
+    def choose_begin(self, topic: str, group: str, queue_ids: Iterable[int], *, begins_first: bool) -> None:
+        """Commit where a group begins in those of these queues in which it has no offset. Raises TableFull,
+        TableTooLarge."""
+        for queue_id in queue_ids:
+            if self._offsets.query(group, topic, queue_id) < 0:
+                first = self._begin(Key(topic, group, queue_id), begins_first=begins_first)
+                self._offsets.commit(group, topic, queue_id, first)
+
+    def begin(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
+        """Let a group begin at the offsets that it has committed. Raises MemoryShort."""
+        for queue_id in queue_ids:
+            if self._offsets.query(group, topic, queue_id) >= 0:
+                self._queue(Key(topic, group, queue_id), begins_first=True)
+
+    def forget_all(self) -> None:
+        """Forget everything: from now on another broker delivers, from the committed offsets on."""
+        self._queues.clear()
+        self._of_group.clear()
+        self._count = 0
+        self._count_memory()
+
+    def _queue(self, key: Key, *, begins_first: bool) -> _Queue:
         """Return a queue of a group as the table of offsets has it by now."""
         queue = self._queues.get(key)
         if queue is not None and self._follow_moves(key, queue):
             return queue
         committed = self._offsets.query(key.group, key.topic, key.queue_id)
-        begin = committed if committed >= 0 else self._begin(key, wanted)
+        begin = committed if committed >= 0 else self._begin(key, begins_first=begins_first)
         self._account.check(QUEUE_BYTES, f"receive of {key.group}")
         queue = self._queues[key] = self._made(InFlight(begin), committed)
         self._commit(key, queue)
         self._count_memory()
         return queue
 
-    def _begin(self, key: Key, wanted: Wanted) -> int:
+    def _begin(self, key: Key, *, begins_first: bool) -> int:
         """Return where a group without an offset begins: at the first message, or at the last unless the first is
         recent."""
         first = self._reading.min_offset(key.topic, key.queue_id)
-        if wanted.begins_first or (first == 0 and self._is_recent(key.topic, key.queue_id)):
+        if begins_first or (first == 0 and self._is_recent(key.topic, key.queue_id)):
             return first
         return max(first, self._reading.max_offset(key.topic, key.queue_id) - 1)
 
@@ -417,14 +442,15 @@ class Deliveries:
         Raises OSError if the log cannot be written."""
         queue = self._queues.get(key)
         if queue is None or not self._follow_moves(key, queue):
-            return list(offsets)  # nothing is known of them, so they come again
+            committed = self._offsets.query(key.group, key.topic, key.queue_id)
+            return [queue_offset for queue_offset in offsets if queue_offset >= committed]  # they come again
         in_flight = queue.in_flight
         valid: list[int] = []
         void: list[int] = []
         for queue_offset in offsets:
             known = in_flight.popped_ms(queue_offset)
             if known or queue_offset >= in_flight.next_offset:
-                (valid if known == popped_ms else void).append(queue_offset)
+                (valid if known and known == popped_ms else void).append(queue_offset)
         if valid:
             self._append(log_records.encode(log_records.DONE, queue.number, valid))
             for queue_offset in valid:

@@ -103,6 +103,7 @@ class Waiting:
         self._lines: dict[LineKey, _Line] = {}
         self._woken: dict[LineKey, None] = {}
         self._alarms: list[tuple[float, LineKey]] = []
+        self._to_run: list[ParkedReceive] = []
         self._sooner = trio.Event()
 
     def hold(self, receive: ParkedReceive) -> None:
@@ -140,6 +141,11 @@ class Waiting:
             self._woken[topic, group] = None
             self._sooner.set()
 
+    def run_all(self) -> None:
+        """Run all receives again soon, whether there is something for them or not."""
+        self._to_run = [receive for line in self._lines.values() for receive in line.receives]
+        self._sooner.set()
+
     def times_changed(self, topic: str, group: str) -> None:
         """Note that messages in flight are ready again at other times than before."""
         line = self._lines.get((topic, group))
@@ -154,6 +160,7 @@ class Waiting:
         """Run woken receives again, until cancelled."""
         while True:
             self._sooner = trio.Event()
+            await self._run_all()
             self._ring()
             while self._woken:
                 key = next(iter(self._woken))
@@ -162,6 +169,13 @@ class Waiting:
             if not self._sooner.is_set():
                 with trio.move_on_at(self._next_alarm()):
                     await self._sooner.wait()
+
+    async def _run_all(self) -> None:
+        receives, self._to_run = self._to_run, []
+        for place, receive in enumerate(receives, 1):
+            self.polling.run_again(receive)
+            if place % IN_A_ROW == 0:
+                await trio.lowlevel.checkpoint()
 
     async def _look_at(self, key: LineKey) -> None:
         """Run the receives of a line for which there is something, the first first, each at most once."""

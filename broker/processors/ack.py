@@ -2,7 +2,8 @@
 AckMessageProcessor, ChangeInvisibleTimeProcessor).
 
 An acknowledgement is answered when it is in the log of messages in flight, and with SYNC_FLUSH when that is on the
-disk. One of what is done already succeeds: clients repeat requests whose responses they lost.
+disk; in a group of brokers, when a quorum has the offset that it commits. One of what is done already succeeds: clients
+repeat requests whose responses they lost.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, Final
 from triomq.broker.configuration import Configuration
 from triomq.broker.pop.deliveries import Deliveries, Key
 from triomq.broker.pop.log import InFlightLog
-from triomq.broker.processors.pop import check_invisible_time
+from triomq.broker.processors.pop import check_invisible_time, check_is_master
 from triomq.broker.put_responses import FAQ
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.metadata import Metadata
 from triomq.protocol.bodies.batch_ack import BatchAck, BatchAckMessageRequestBody
 from triomq.protocol.codes import INVALID_PARAMETER, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
@@ -30,7 +31,7 @@ from triomq.protocol.receipt_handle import ReceiptHandle, ReceiptHandleError, pa
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 from triomq.store.config import FlushDiskType
-from triomq.store.reading.reading import Reading
+from triomq.store.message_store import DefaultMessageStore
 
 MAX_ACKS: Final = 4096
 """Acknowledgements, one for each receive and queue, in one request."""
@@ -44,14 +45,16 @@ class AckProcessor:
     def __init__(
         self,
         configuration: Configuration,
-        topics: TopicTable,
-        reading: Reading,
+        metadata: Metadata,
+        store: DefaultMessageStore,
         deliveries: Deliveries,
         log: InFlightLog,
     ) -> None:
         self._configuration = configuration
-        self._topics = topics
-        self._reading = reading
+        self._topics = metadata.topics
+        self._offsets = metadata.offsets
+        self._store = store
+        self._reading = store.reading
         self._deliveries = deliveries
         self._log = log
 
@@ -102,6 +105,9 @@ class AckProcessor:
         return new_response(request, header=changed)
 
     def _when_durable(self, response: RemotingCommand) -> Answer:
+        log_of_group = self._offsets.log
+        if log_of_group is not None:
+            return response if log_of_group.is_settled else self._respond_settled(response)
         if self._configuration.store.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
             return response
         return self._respond_durably(response, self._log.appended)
@@ -110,7 +116,12 @@ class AckProcessor:
         await self._log.synced.wait_beyond(appended - 1)
         return response
 
+    async def _respond_settled(self, response: RemotingCommand) -> RemotingCommand:
+        await self._offsets.settled()
+        return response
+
     def _key(self, topic_name: str, group: str, queue_id: int) -> Key:
+        check_is_master(self._configuration, self._store)
         topic = self._topics.get(topic_name)
         if topic is None:
             raise RequestRefused(

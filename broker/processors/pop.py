@@ -114,6 +114,7 @@ class PopProcessor:
         self._store = store
         self._topics = metadata.topics
         self._groups = metadata.groups
+        self._offsets = metadata.offsets
         self._filters = filters
         self._deliveries = waiting.deliveries
         self._waiting = waiting
@@ -138,6 +139,10 @@ class PopProcessor:
     ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand | None] | None:
         """Return the response, None for a receive that is held, or what compiles its long expression first."""
         header = request.header(PopMessageRequestHeader)
+        if self._offsets.log is not None:
+            queue_ids = self._check(connection, header.topic, header.consumer_group, header.queue_id)
+            if not self._deliveries.has_begun(header.topic, header.consumer_group, queue_ids):
+                return self._begin(connection, request, header, queue_ids)
         if self._filters.must_compile(header.topic, header.consumer_group, header.exp, header.exp_type):
             assert header.exp is not None
             self._check(connection, header.topic, header.consumer_group, header.queue_id)
@@ -157,11 +162,33 @@ class PopProcessor:
         tried = self._attempt(parked, header)
         return tried if isinstance(tried, RemotingCommand) else self._hold(tried, parked)
 
+    async def _begin(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PopMessageRequestHeader,
+        queue_ids: Sequence[int],
+    ) -> RemotingCommand | None:
+        """Receive as soon as a quorum knows where the group begins: a new leader that did not know would let it begin
+        behind what it has received here. Raises RequestRefused."""
+        topic, group = header.topic, header.consumer_group
+        self._deliveries.choose_begin(topic, group, queue_ids, begins_first=header.init_mode == FROM_FIRST)
+        await self._offsets.settled()
+        self._deliveries.begin(topic, group, queue_ids)
+        response = self.receive(connection, request)
+        return await response if isinstance(response, Coroutine) else response
+
     def _receive_again(self, parked: ParkedReceive) -> None:
         """Process a held receive again."""
         header = parked.header
         assert isinstance(header, PopMessageRequestHeader)
-        self._answer(parked, lambda: self._attempt(parked, header))
+
+        def attempt() -> Tried:
+            begun = self._deliveries.has_begun(header.topic, header.consumer_group, parked.queue_ids)
+            # In a group it begins in a queue that is new with the client's next receive.
+            return self._attempt(parked, header) if begun or self._offsets.log is None else nothing(parked)
+
+        self._answer(parked, attempt)
 
     def _answer(self, parked: ParkedReceive, attempt: Callable[[], Tried]) -> None:
         """Run a held receive again, if it may still read its queues, and send the response."""
@@ -309,10 +336,7 @@ class PopProcessor:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] pop message is forbidden"
             )
-        if self._configuration.role.is_slave:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION, "this broker is a slave: only the master knows what is in flight"
-            )
+        check_is_master(self._configuration, self._store)
         topic = self._topics.get(topic_name)
         if topic is None:
             raise RequestRefused(
@@ -358,6 +382,13 @@ def nothing(receive: ParkedReceive, remark: str = GetStatus.NO_MESSAGE_IN_QUEUE.
     if isinstance(header, NotificationRequestHeader):
         return new_response(receive.request, header=NotificationResponseHeader(has_msg=False))
     return new_response(receive.request, POLLING_TIMEOUT if header.poll_time > 0 else _PULL_NOT_FOUND, remark)
+
+
+def check_is_master(configuration: Configuration, store: DefaultMessageStore) -> None:
+    """Raise RequestRefused on a slave, and on a member of a group that does not lead, or does not any more."""
+    reason = store.role_refusal or ("this broker is a slave" if configuration.role.is_slave else None)
+    if reason is not None:
+        raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, f"{reason}: only the master knows what is in flight")
 
 
 def _check_count(count: int) -> None:

@@ -126,7 +126,7 @@ class PopLab(Lab):
             stats=BrokerStats("C", now_ms=self.now_ms),
             quotas=lambda: None,
         )
-        self.acks = AckProcessor(self.configuration, self.topics, self.store.reading, self.deliveries, self.log)
+        self.acks = AckProcessor(self.configuration, self.tables, self.store, self.deliveries, self.log)
         self.processors = {**self.receives.processors(), **self.acks.processors()}
 
     async def load(self) -> None:

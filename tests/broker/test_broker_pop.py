@@ -120,6 +120,20 @@ async def test_the_handle_of_an_earlier_receive_is_void(tmp_path: Path, autojump
         assert lab.committed() == 1
 
 
+async def test_a_handle_without_a_time_is_not_that_of_a_message_that_nobody_has_received(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        received = await lab.receive(maxMsgNums=1)
+        bits = base64.b64encode(b"\6").decode()
+        ack = {"c": "G", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "it": INVISIBLE_MS, "b": bits, "pt": 0}
+        body = json.dumps({"brokerName": "broker-a", "acks": [ack]}).encode()
+        assert (await lab.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)).code == 0
+        assert lab.deliveries.count() == lab.deliveries.count(group="G") == len(received.messages)
+        assert (await lab.receive()).bodies == [b"1", b"2"]
+
+
 async def test_a_batch_acknowledges_what_its_bits_say(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with open_pop(tmp_path) as lab:
         await lab.send(20)
@@ -205,10 +219,10 @@ async def test_a_dead_letter_that_is_not_stored_is_tried_again_and_the_message_i
         await lab.send(1)
         await lab.receive()
         await trio.sleep(INVISIBLE_MS / 1000)
-        lab.store.refusals.set("role", "the store belongs to a slave")
+        lab.store.refusals.set("closed", "the store is closed")
         assert (await lab.receive()).messages == []
         assert (lab.deliveries.count(), lab.messages("%DLQ%G")) == (1, [])
-        lab.store.refusals.set("role", None)
+        lab.store.refusals.set("closed", None)
         await trio.sleep(INVISIBLE_MS / 1000)
         assert (await lab.receive()).messages == []
         assert (len(lab.messages("%DLQ%G")), lab.deliveries.count()) == (1, 0)
@@ -560,9 +574,13 @@ async def test_a_handle_that_is_none_is_refused(tmp_path: Path, autojump_clock: 
 
 async def test_a_slave_serves_no_receives(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with open_pop(tmp_path) as lab:
+        await lab.send(1)
+        received = await lab.receive()
         lab.configuration.role.take(BrokerRole.SLAVE, 1)
-        with pytest.raises(RequestRefused, match="slave"):
-            await lab.receive()
+        for ask in (lab.receive(), lab.ack(received, received.messages[0])):
+            with pytest.raises(RequestRefused, match="this broker is a slave") as refused:
+                await ask
+            assert refused.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 # -- where a group begins, resets, deletions ---------------------------------------------------------------------------
