@@ -55,6 +55,7 @@ READING = frozenset(
         319,  # GET_NAMESRV_CONFIG
         321,  # QUERY_CONSUME_QUEUE
         328,  # GET_ALL_PRODUCER_INFO
+        30_001,  # QUERY_IN_FLIGHT
     }
 )
 

@@ -64,6 +64,12 @@ VERBS: tuple[VerbRow, ...] = (
     ("offsets import", "FILE", "Set the offsets that `offsets export` wrote; - is standard input", (
         ("group", "g", "GROUP", "for this group instead"),
     ), "yes"),
+    ("pop show", "[GROUP]", "Show what groups received one by one (POP) and did not acknowledge, by queue", (
+        _TOPIC, _BROKERS,
+    ), ""),
+    ("pop release", "GROUP", "Let what a group has in flight (POP) be received again at once", (
+        _TOPIC, _BROKERS, ("queue", "q", "NUMBER", "only the queue with this number of --topic"),
+    ), "yes"),
     ("dlq list", "", "Show how many dead letters each group has", (), ""),
     ("dlq show", "GROUP", "Show the dead letters of a group", (("count", "c", "N", "at most N (20)"),), ""),
     ("dlq resend", "GROUP", "Send dead letters to the members of their group again", (

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the types of the rows
     from triomq.broker.group import log as group_log
     from triomq.broker.group import master_decides
     from triomq.broker.lifecycle import configuration_check
+    from triomq.broker.processors import in_flight
     from triomq.broker.replication import slave_link
     from triomq.broker.settings import group as group_settings
     from triomq.broker.spans import export as span_export
@@ -56,6 +57,7 @@ PARTS: Final = (
     ("metricsPort",                              "watching",            "triomq.broker.figures.watching"),
     ("the first question for assignments",       "assignments",         "triomq.broker.assembly.assignments"),
     ("the first receive (POP), or its log",      "pop",                 "triomq.broker.assembly.pop"),
+    ("the first question for what is in flight", "in_flight",           "triomq.broker.processors.in_flight"),
     ("tracesEndpoint",                           "span_export",         "triomq.broker.spans.export"),
     ("tracesEndpoint",                           "otlp",                "triomq.broker.spans.otlp"),
     ("tracesEndpoint, an extension's tracer",    "span_recorder",       "triomq.broker.spans.recorder"),

@@ -73,6 +73,7 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 
 LOOKS = (RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO)
 ACKS = (RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+IN_FLIGHT = (RequestCode.QUERY_IN_FLIGHT, RequestCode.RELEASE_IN_FLIGHT)
 BULK_CODES = {RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE}
 """Requests that yield to others, and are not handled on the fast port."""
 INTERACTIVE_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
@@ -122,6 +123,7 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
     )
     client = ClientProcessor(configuration, metadata)
     assignments = _OnDemand(lambda: optional.assignments.build_assignments(serving, audit))
+    in_flight = _OnDemand(lambda: _in_flight(serving, audit).processors())
     return [
         Row(SENDS, serving.send, pools.send),
         Row((RequestCode.CONSUMER_SEND_MSG_BACK,), send_back, pools.send),
@@ -133,6 +135,7 @@ def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
         Row(ACKS, serving.pop, pools.consumer),
         Row((RequestCode.QUERY_ASSIGNMENT,), assignments, pools.consumer),
         Row((RequestCode.SET_MESSAGE_REQUEST_MODE,), assignments, pools.admin),
+        Row(IN_FLIGHT, in_flight, pools.admin),
         *_rows([reply], pools.reply),
         *_rows([client], pools.client),
         Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),
@@ -184,6 +187,17 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         RuntimeProcessor(serving.update, info, stats, store, audit),
         AclProcessor(configuration, tables.access, address=lambda: serving.address, audit=audit),
     ]
+
+
+def _in_flight(serving: Serving, audit: Audit) -> Handles:
+    tables, pop = serving.tables, serving.pop
+    return optional.in_flight.InFlightProcessor(
+        tables.configuration,
+        lambda: pop.parts.deliveries if pop.parts is not None else None,
+        tables.store.reading,
+        now_ms=tables.now_ms,
+        audit=audit,
+    )
 
 
 def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:

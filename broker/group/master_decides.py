@@ -36,6 +36,8 @@ ONLY_MASTER: Final = frozenset(
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         RequestCode.NOTIFICATION,
+        RequestCode.QUERY_IN_FLIGHT,
+        RequestCode.RELEASE_IN_FLIGHT,
     )
 )
 

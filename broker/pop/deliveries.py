@@ -477,6 +477,23 @@ class Deliveries:
         self._events.times_changed(key.topic, key.group)
         return changed_ms
 
+    def release(self, key: Key, begin: int, most: int) -> list[int]:
+        """Let messages in flight be ready again now: of those from the queue offset `begin` on the first ones, at most
+        `most`. Return their queue offsets. Their handles stay valid until they are received again. Raises OSError if
+        the log cannot be written."""
+        queue = self._queues.get(key)
+        if queue is None or not self._follow_moves(key, queue):
+            return []
+        now_ms, in_flight = self._now_ms(), queue.in_flight
+        offsets = in_flight.invisible(now_ms, begin, most)
+        changes = [(queue.number, in_flight.popped_ms(each), now_ms, each) for each in offsets]
+        self._append(b"".join([log_records.encode(log_records.CHANGED, *change) for change in changes]))
+        for _, popped_ms, visible_ms, queue_offset in changes:
+            in_flight.change(queue_offset, popped_ms, visible_ms)
+        if offsets:
+            self._events.moved(key.topic, key.group)
+        return offsets
+
     # -- when and how many ---------------------------------------------------------------------------------------------
 
     def next_visible_ms(self, topic: str, group: str, queue_ids: Iterable[int]) -> int | None:
@@ -535,6 +552,10 @@ class Deliveries:
         if queue is None or self._offsets.query(key.group, key.topic, key.queue_id) != queue.committed:
             return None
         return queue.in_flight.figures(self._now_ms())
+
+    def keys(self, topic: str | None = None, group: str | None = None) -> list[Key]:
+        """Return the queues of which something was received, of a topic or a group or both."""
+        return sorted(key for key in self._queues if topic in (None, key.topic) and group in (None, key.group))
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 

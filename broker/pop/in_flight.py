@@ -115,6 +115,16 @@ class InFlight:
         oldest = self.oldest() if self._count else -1
         return InFlightFigures(self.next_offset, self._count, oldest, ready_again, oldest_ready, most)
 
+    def invisible(self, now_ms: int, begin: int, most: int) -> list[int]:
+        """Return queue offsets from `begin` on, ascending, of messages in flight that are not ready again."""
+        found: list[int] = []
+        for place in range(bisect_left(self._offsets, begin, self._first), len(self._offsets)):
+            if len(found) == most:
+                break
+            if self._visible[place] > now_ms:
+                found.append(self._offsets[place])
+        return found
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def receive(self, offsets: Sequence[int], popped_ms: int, visible_ms: int, next_offset: int) -> None:

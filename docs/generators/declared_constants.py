@@ -185,6 +185,13 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond one for each queue of the receives that a client acknowledges together",
     ),
     Constant(
+        "broker.processors.in_flight.MAX_QUEUES",
+        "queues whose messages in flight one response tells",
+        "left out, and counted",
+        "tests/broker/test_broker_pop_release.py::test_a_response_has_so_many_queues_and_counts_the_others",
+        clients="far beyond one for each queue of each group that receives by POP; mqadmin can ask for one group",
+    ),
+    Constant(
         "broker.processors.pop.MAX_MESSAGES",
         "messages of one receive",
         "refused as INVALID_PARAMETER",

@@ -1,4 +1,5 @@
-"""POP: receives, acknowledgements, invisible times. Field names and types: classes of these names in RocketMQ 5.3.3."""
+"""POP: receives, acknowledgements, invisible times. Field names and types: classes of these names in RocketMQ 5.3.3.
+Only TrioMQ has the last ones: what is in flight, for administrators."""
 
 from __future__ import annotations
 
@@ -135,3 +136,24 @@ class PollingInfoResponseHeader(Header, frozen=True, kw_only=True):
     """POLLING_INFO response."""
 
     polling_num: Int32
+
+
+class QueryInFlightRequestHeader(Header, frozen=True, kw_only=True):
+    """QUERY_IN_FLIGHT request."""
+
+    consumer_group: GroupName | None = None  # blank: all groups
+    topic: TopicName | None = None  # blank: all topics
+
+
+class ReleaseInFlightRequestHeader(Header, frozen=True, kw_only=True):
+    """RELEASE_IN_FLIGHT request."""
+
+    consumer_group: GroupName
+    topic: TopicName | None = None  # blank: all topics of the group
+    queue_id: QueueId = -1  # -1: all queues
+
+
+class ReleaseInFlightResponseHeader(Header, frozen=True, kw_only=True):
+    """RELEASE_IN_FLIGHT response: how many messages were in flight, and are ready again."""
+
+    released: Int64

@@ -33,12 +33,14 @@ SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").r
 # processor refuses what is not possible here, with a sentence.)
 REFUSED: dict[int, str] = {}
 
-# Request codes of RocketMQ 5: those that its tools need for what a broker of 4.9.7 can do, too, and those of POP.
+# Request codes of RocketMQ 5: those that its tools need for what a broker of 4.9.7 can do, too, and those of POP. Then
+# those that only TrioMQ has.
 LATER = {
     *(RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG),
     *(RequestCode.QUERY_ASSIGNMENT, RequestCode.SET_MESSAGE_REQUEST_MODE),
     *(RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
     *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
+    *(RequestCode.QUERY_IN_FLIGHT, RequestCode.RELEASE_IN_FLIGHT),
 }
 
 RECORDS: dict[str, type] = {

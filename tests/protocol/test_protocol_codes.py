@@ -74,8 +74,9 @@ POP = {
     "POLLING_INFO": 200_055,
     "BATCH_ACK_MESSAGE": 200_151,
 }
-LATER = {"GET_TOPIC_CONFIG": 351, "GET_SUBSCRIPTIONGROUP_CONFIG": 352, **POP}
-"""Codes of RocketMQ 5 that are known here."""
+OWN = {"QUERY_IN_FLIGHT": 30_001, "RELEASE_IN_FLIGHT": 30_002}
+LATER = {"GET_TOPIC_CONFIG": 351, "GET_SUBSCRIPTIONGROUP_CONFIG": 352, **POP, **OWN}
+"""Codes of RocketMQ 5 that are known here, and those that only TrioMQ has."""
 
 
 def test_request_codes() -> None:
