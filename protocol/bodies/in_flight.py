@@ -14,19 +14,19 @@ class QueueInFlight(Body, frozen=True, kw_only=True):
     `oldest_age_ms` how long it has been stored. `most_attempts`: how often one of them was received at most.
     """
 
-    consumer_group: GroupName
-    topic: TopicName
-    queue_id: Int32
-    in_flight: Int64
-    ready: Int64
-    oldest_offset: QueueOffset = -1
-    oldest_age_ms: Int64 = 0
-    next_offset: QueueOffset = 0
+    consumer_group: GroupName | None = None
+    in_flight: Int64 = 0
     most_attempts: Int32 = 0
+    next_offset: QueueOffset = 0
+    oldest_age_ms: Int64 = 0
+    oldest_offset: QueueOffset = -1
+    queue_id: Int32 = 0
+    ready: Int64 = 0
+    topic: TopicName | None = None
 
 
 class QueryInFlightResponseBody(Body, frozen=True, kw_only=True):
     """QUERY_IN_FLIGHT response, by group, topic and queue. `left_out`: how many queues more there are."""
 
-    queues: list[QueueInFlight] = []
     left_out: Int32 = 0
+    queues: list[QueueInFlight] = []
