@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 import trio
-from msgspec import Struct
 
 from triomq.broker.errors import TableFull
 from triomq.broker.pop import log_records
@@ -52,7 +51,7 @@ def _nobody(topic: str, group: str) -> None:
     """Hear of nothing."""
 
 
-class DeliveryEvents(Struct, frozen=True):
+class DeliveryEvents(NamedTuple):
     """Called with topic and group. `times_changed`: messages in flight are ready again at other times than before.
     `moved`: somebody has moved the group, and what was received may be received again."""
 
@@ -60,7 +59,7 @@ class DeliveryEvents(Struct, frozen=True):
     moved: Callable[[str, str], None] = _nobody
 
 
-class Wanted(Struct, frozen=True):
+class Wanted(NamedTuple):
     """What a receive asks for. `begins_first`: a group without an offset begins at the first message of a queue, not at
     the last. A message that was received `most_attempts` times is a dead letter when it would come again. With
     `in_order` a queue has one batch in flight at a time; a receive with the same `attempt_id` gets it again."""
@@ -82,19 +81,22 @@ class DeadLetter(NamedTuple):
     record: bytes
 
 
-class Received(Struct):
+class Received:
     """What a receive took: records as they are stored, but for RECONSUMETIMES, and the queue offsets of each queue in
     the order of the records, and their size in bytes. `repetitions`: queue id, queue offset and how often it was
     received before, of each message that was. `dead`: what the caller puts among the dead letters and then
     acknowledges; otherwise it comes again. `missing`: nothing, because this is on the disk only."""
 
-    popped_ms: int
-    records: list[bytes]
-    offsets: dict[int, list[int]]
-    sizes: dict[int, int]
-    dead: list[DeadLetter]
-    repetitions: list[tuple[int, int, int]]
-    missing: Missing | None = None
+    __slots__ = ("dead", "missing", "offsets", "popped_ms", "records", "repetitions", "sizes")
+
+    def __init__(self, popped_ms: int) -> None:
+        self.popped_ms = popped_ms
+        self.records: list[bytes] = []
+        self.offsets: dict[int, list[int]] = {}
+        self.sizes: dict[int, int] = {}
+        self.dead: list[DeadLetter] = []
+        self.repetitions: list[tuple[int, int, int]] = []
+        self.missing: Missing | None = None
 
     def add(self, queue_id: int, records: list[bytes], offsets: list[int]) -> None:
         """Add messages of a queue."""
@@ -107,9 +109,10 @@ class _Queue:
     """`number`: that of the queue in the log; `is_named`: whether the log's file has it. `attempt_id`: of the last
     receive in order; `in_order`: whether the last receive was one."""
 
-    __slots__ = ("attempt_id", "committed", "in_flight", "in_order", "is_named", "number")
+    __slots__ = ("attempt_id", "committed", "in_flight", "in_order", "is_named", "key", "number")
 
-    def __init__(self, in_flight: InFlight, committed: int, number: int) -> None:
+    def __init__(self, key: Key, in_flight: InFlight, committed: int, number: int) -> None:
+        self.key = key
         self.in_flight = in_flight
         self.committed = committed
         self.number = number
@@ -121,18 +124,35 @@ class _Queue:
         """Return whether a receive in order has to wait: a message in flight is neither done nor ready again."""
         return self.in_flight.last_visible_ms() > now_ms
 
+    def may_repeat(self, wanted: Wanted, now_ms: int) -> bool:
+        """Return whether a receive in order may take what is in flight: all of it is ready again, or this is the
+        attempt that has it."""
+        return not self.is_blocked(now_ms) or (bool(wanted.attempt_id) and wanted.attempt_id == self.attempt_id)
 
-class _Plan(Struct):
+    def next_visible_ms(self) -> int | None:
+        """Return when the next message in flight may be received again (Unix ms), in order when all of them are; None:
+        there is none."""
+        if not len(self.in_flight):
+            return None
+        if self.in_order:
+            return self.in_flight.last_visible_ms()
+        upcoming = self.in_flight.next_visible()
+        return upcoming[0] if upcoming is not None else None
+
+
+class _Plan:
     """What a receive will take from one queue."""
 
-    key: Key
-    queue: _Queue
-    taken: list[int]  # from the heap of times
-    again: list[int]
-    repeated: list[int]  # those of a batch that is asked for again by the same attempt, which does not count
-    gone: list[int]  # those whose message is not stored any more
-    fresh: list[int]
-    next_offset: int
+    __slots__ = ("again", "fresh", "gone", "next_offset", "queue", "repeated", "taken")
+
+    def __init__(self, queue: _Queue, taken: list[int]) -> None:
+        self.queue = queue
+        self.taken = taken  # from the heap of times
+        self.again: list[int] = []
+        self.repeated: list[int] = []  # those of a batch that the same attempt asks for again, which does not count
+        self.gone: list[int] = []  # those whose message is not stored any more
+        self.fresh: list[int] = []
+        self.next_offset = queue.in_flight.next_offset
 
 
 class Deliveries:
@@ -156,7 +176,7 @@ class Deliveries:
         self._account = account
         self._is_recent = is_recent
         self._log: InFlightLog | None = None
-        self._queues: dict[Key, _Queue] = {}
+        self._queues: dict[tuple[str, str, int], _Queue] = {}
         self._of_group: dict[str, int] = {}
         self._count = 0
         self._numbers = 0
@@ -179,7 +199,8 @@ class Deliveries:
         for body in bodies:
             self._replay(body, by_number)
         dropped = 0
-        for key, queue in list(self._queues.items()):
+        for queue in list(self._queues.values()):
+            key = queue.key
             in_flight, committed = queue.in_flight, self._offsets.query(key.group, key.topic, key.queue_id)
             begin = max(self._reading.min_offset(key.topic, key.queue_id), committed)
             end = max(self._reading.max_offset(key.topic, key.queue_id), begin)
@@ -190,7 +211,7 @@ class Deliveries:
                 dropped += 1
             self._add(key.group, len(in_flight))
             queue.committed = committed
-            self._commit(key, queue)
+            self._commit(queue)
         if self._queues:
             log.info("messages in flight loaded", queues=len(self._queues), messages=self._count)
         return dropped > 0
@@ -199,7 +220,7 @@ class Deliveries:
         kind = body[0]
         if kind == log_records.QUEUE:
             number, topic, group, queue_id, in_flight = log_records.decode_queue(body)
-            by_number[number] = self._queues[Key(topic, group, queue_id)] = self._made(in_flight, NO_OFFSET)
+            by_number[number] = self._made(Key(topic, group, queue_id), in_flight, NO_OFFSET)
             return
         if kind in (log_records.BEGIN, log_records.COMPLETE):
             return
@@ -218,22 +239,23 @@ class Deliveries:
             in_flight.change(body[4], body[2], body[3])
         elif kind == log_records.BEGINS_AT:
             in_flight.begin_at(body[2])
-        elif kind == log_records.GONE:
-            self._queues = {key: each for key, each in self._queues.items() if each is not queue}
+        elif kind == log_records.GONE and self._queues.get(queue.key) is queue:
+            del self._queues[queue.key]
 
     def state(self) -> State:
         """Return the records of all queues, for a new file of the log, and what to call when it has them."""
-        queues = dict(self._queues)
+        queues = list(self._queues.values())
 
         def written() -> None:
-            for queue in queues.values():
+            for queue in queues:
                 queue.is_named = True
 
-        return [log_records.encode_queue(each.number, *key, each.in_flight) for key, each in queues.items()], written
+        return [log_records.encode_queue(each.number, *each.key, each.in_flight) for each in queues], written
 
-    def _made(self, in_flight: InFlight, committed: int) -> _Queue:
+    def _made(self, key: Key, in_flight: InFlight, committed: int) -> _Queue:
         self._numbers += 1  # never given again: after a file that could not be begun the former one stays in use
-        return _Queue(in_flight, committed, self._numbers)
+        queue = self._queues[key] = _Queue(key, in_flight, committed, self._numbers)
+        return queue
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -241,26 +263,30 @@ class Deliveries:
         """Take at most `wanted.most` messages of these queues: in the order of the queues, first those that are ready
         again. Raises TableFull, MemoryShort; OSError if the log cannot be written."""
         now_ms = self._now_ms()
-        received = Received(now_ms, [], {}, {}, [], [])
+        received = Received(now_ms)
         self._check_room(group, wanted.most)
         plans: list[_Plan] = []
-        queues: dict[Key, _Queue] = {}  # both looks are at the same ones
+        queues: list[_Queue] = []
         try:
-            for look in (self._look_again, self._look_ahead):
-                if wanted.in_order and received.missing is not None:
-                    break  # what is ready again goes first
-                for queue_id in queue_ids:
-                    if len(received.records) >= wanted.most:
-                        break
-                    key = Key(topic, group, queue_id)
-                    queue = queues.get(key)
-                    if queue is None:
-                        queue = queues[key] = self._queue(key, begins_first=wanted.begins_first)
-                        queue.in_order = wanted.in_order
-                    if wanted.in_order and _is_closed(queue, wanted, now_ms, is_first=look == self._look_again):
-                        continue
-                    if not look(key, queue, wanted, received, plans) and not received.records:
-                        raise _OnDisk
+            for queue_id in queue_ids:
+                if len(received.records) >= wanted.most:
+                    break
+                queue = self._queue(topic, group, queue_id, begins_first=wanted.begins_first)
+                queue.in_order = wanted.in_order
+                queues.append(queue)
+                if wanted.in_order and not queue.may_repeat(wanted, now_ms):
+                    continue
+                if not self._look_again(queue, wanted, received, plans) and not received.records:
+                    raise _OnDisk
+            if wanted.in_order and received.missing is not None:
+                queues.clear()  # what is ready again goes first
+            for queue in queues:
+                if len(received.records) >= wanted.most:
+                    break
+                if wanted.in_order and queue.is_blocked(now_ms):
+                    continue
+                if not self._look_ahead(queue, wanted, received, plans) and not received.records:
+                    raise _OnDisk
             self._write(plans, now_ms, now_ms + wanted.invisible_ms)
         except _OnDisk:
             _give_back(plans)
@@ -286,7 +312,7 @@ class Deliveries:
 
     def has_begun(self, topic: str, group: str, queue_ids: Iterable[int]) -> bool:
         """Return whether it is known here where a group has begun in each of these queues."""
-        return all(Key(topic, group, queue_id) in self._queues for queue_id in queue_ids)
+        return all((topic, group, queue_id) in self._queues for queue_id in queue_ids)
 
     def choose_begin(self, topic: str, group: str, queue_ids: Iterable[int], *, begins_first: bool) -> None:
         """Commit where a group begins in those of these queues in which it has no offset. Raises TableFull,
@@ -300,7 +326,7 @@ class Deliveries:
         """Let a group begin at the offsets that it has committed. Raises MemoryShort."""
         for queue_id in queue_ids:
             if self._offsets.query(group, topic, queue_id) >= 0:
-                self._queue(Key(topic, group, queue_id), begins_first=True)
+                self._queue(topic, group, queue_id, begins_first=True)
 
     def forget_all(self) -> None:
         """Forget everything: from now on another broker delivers, from the committed offsets on."""
@@ -309,16 +335,17 @@ class Deliveries:
         self._count = 0
         self._count_memory()
 
-    def _queue(self, key: Key, *, begins_first: bool) -> _Queue:
+    def _queue(self, topic: str, group: str, queue_id: int, *, begins_first: bool) -> _Queue:
         """Return a queue of a group as the table of offsets has it by now."""
-        queue = self._queues.get(key)
-        if queue is not None and self._follow_moves(key, queue):
+        queue = self._queues.get((topic, group, queue_id))
+        if queue is not None and self._follow_moves(queue):
             return queue
-        committed = self._offsets.query(key.group, key.topic, key.queue_id)
+        key = Key(topic, group, queue_id)
+        committed = self._offsets.query(group, topic, queue_id)
         begin = committed if committed >= 0 else self._begin(key, begins_first=begins_first)
-        self._account.check(QUEUE_BYTES, f"receive of {key.group}")
-        queue = self._queues[key] = self._made(InFlight(begin), committed)
-        self._commit(key, queue)
+        self._account.check(QUEUE_BYTES, f"receive of {group}")
+        queue = self._made(key, InFlight(begin), committed)
+        self._commit(queue)
         self._count_memory()
         return queue
 
@@ -330,9 +357,9 @@ class Deliveries:
             return first
         return max(first, self._reading.max_offset(key.topic, key.queue_id) - 1)
 
-    def _look_again(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
+    def _look_again(self, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
         """Add what is ready again. Return False if it has to be read from the disk first."""
-        in_flight, now_ms = queue.in_flight, received.popped_ms
+        key, in_flight, now_ms = queue.key, queue.in_flight, received.popped_ms
         taken: list[int] = []
         if not wanted.in_order:
             taken = in_flight.take_ready(now_ms, wanted.most - len(received.records))
@@ -340,7 +367,7 @@ class Deliveries:
         offsets = list(in_flight.offsets()) if wanted.in_order else taken
         if not offsets:
             return True
-        plan = _Plan(key, queue, taken, [], [], [], [], in_flight.next_offset)
+        plan = _Plan(queue, taken)
         plans.append(plan)
         for place, queue_offset in enumerate(offsets):
             if len(received.records) >= wanted.most:
@@ -368,10 +395,10 @@ class Deliveries:
                 received.repetitions.append((key.queue_id, queue_offset, attempts))
         return True
 
-    def _look_ahead(self, key: Key, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
+    def _look_ahead(self, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
         """Add what was not received yet. Return False if it has to be read from the disk first."""
-        begin = queue.in_flight.next_offset
-        plan = _Plan(key, queue, [], [], [], [], [], begin)
+        key, begin = queue.key, queue.in_flight.next_offset
+        plan = _Plan(queue, [])
         for _ in range(SCANS_IN_A_RECEIVE):
             room = wanted.most - len(received.records)
             if not room:
@@ -403,7 +430,7 @@ class Deliveries:
             queue = plan.queue
             if not queue.is_named and queue.number not in new:
                 new[queue.number] = queue
-                records.append(log_records.encode_queue(queue.number, *plan.key, queue.in_flight))
+                records.append(log_records.encode_queue(queue.number, *plan.queue.key, queue.in_flight))
             if plan.again:
                 records.append(log_records.encode(log_records.AGAIN, queue.number, popped_ms, visible_ms, plan.again))
             for queue_offset in plan.repeated:
@@ -428,11 +455,11 @@ class Deliveries:
         for queue_offset in plan.gone:
             in_flight.done(queue_offset)
         if plan.gone:
-            log.warning("messages in flight lost", **plan.key._asdict(), messages=len(plan.gone))
+            log.warning("messages in flight lost", **plan.queue.key._asdict(), messages=len(plan.gone))
         if plan.next_offset != in_flight.next_offset:
             in_flight.receive(plan.fresh, popped_ms, visible_ms, plan.next_offset)
-        self._add(plan.key.group, len(in_flight) - before)
-        self._commit(plan.key, plan.queue)
+        self._add(plan.queue.key.group, len(in_flight) - before)
+        self._commit(plan.queue)
 
     # -- what was received ---------------------------------------------------------------------------------------------
 
@@ -441,7 +468,7 @@ class Deliveries:
         handles are not: the message was received again, or its invisible time changed. What is done already is done.
         Raises OSError if the log cannot be written."""
         queue = self._queues.get(key)
-        if queue is None or not self._follow_moves(key, queue):
+        if queue is None or not self._follow_moves(queue):
             committed = self._offsets.query(key.group, key.topic, key.queue_id)
             return [queue_offset for queue_offset in offsets if queue_offset >= committed]  # they come again
         in_flight = queue.in_flight
@@ -456,7 +483,7 @@ class Deliveries:
             for queue_offset in valid:
                 in_flight.done(queue_offset)
             self._add(key.group, -len(valid))
-            self._commit(key, queue)
+            self._commit(queue)
             if queue.in_order:
                 self._events.moved(key.topic, key.group)  # the next batch may be received
         return void
@@ -465,7 +492,7 @@ class Deliveries:
         """Let a message be ready again that long from now on. Return the time in its new handle; None if the handle is
         not valid. Raises OSError if the log cannot be written."""
         queue = self._queues.get(key)
-        if queue is None or not self._follow_moves(key, queue):
+        if queue is None or not self._follow_moves(queue):
             return None
         if queue.in_flight.popped_ms(queue_offset) != popped_ms:
             return None
@@ -499,17 +526,9 @@ class Deliveries:
     def next_visible_ms(self, topic: str, group: str, queue_ids: Iterable[int]) -> int | None:
         """Return when the next message in flight of these queues may be received again (Unix ms), in order when all of
         its batch are ready; None: there is none."""
-        times = []
-        for queue_id in queue_ids:
-            queue = self._queues.get(Key(topic, group, queue_id))
-            if queue is None or not len(queue.in_flight):
-                continue
-            upcoming = queue.in_flight.next_visible()
-            if queue.in_order:
-                times.append(queue.in_flight.last_visible_ms())
-            elif upcoming is not None:
-                times.append(upcoming[0])
-        return min(times, default=None)
+        queues = [self._queues.get((topic, group, queue_id)) for queue_id in queue_ids]
+        times = [queue.next_visible_ms() for queue in queues if queue is not None]
+        return min([time for time in times if time is not None], default=None)
 
     def attempts(self, key: Key, queue_offset: int) -> int:
         """Return how often a message in flight was received; 0: it is not in flight."""
@@ -519,7 +538,7 @@ class Deliveries:
     def next_offset(self, topic: str, group: str, queue_id: int) -> int:
         """Return the offset of the next new message to receive; of a queue of which the group has received nothing, the
         offset that it has committed, or the first."""
-        queue = self._queues.get(Key(topic, group, queue_id))
+        queue = self._queues.get((topic, group, queue_id))
         if queue is not None:
             return queue.in_flight.next_offset
         return max(self._offsets.query(group, topic, queue_id), self._reading.min_offset(topic, queue_id))
@@ -530,20 +549,21 @@ class Deliveries:
         now_ms = self._now_ms()
         ready = 0
         for queue_id in queue_ids:
-            queue = self._queues.get(Key(topic, group, queue_id))
+            queue = self._queues.get((topic, group, queue_id))
             if queue is not None and queue.in_order and queue.is_blocked(now_ms):
                 continue
             ready += max(0, self._reading.max_offset(topic, queue_id) - self.next_offset(topic, group, queue_id))
-            upcoming_ms = self.next_visible_ms(topic, group, (queue_id,))
-            ready += upcoming_ms is not None and upcoming_ms <= now_ms
+            upcoming_ms = queue.next_visible_ms() if queue is not None else None
+            if upcoming_ms is not None and upcoming_ms <= now_ms:
+                ready += 1
         return ready
 
     def count(self, topic: str | None = None, group: str | None = None) -> int:
         """Return the number of messages in flight, of a topic or a group or both."""
         if topic is None:
             return self._count if group is None else self._of_group.get(group, 0)
-        queues = [queue for key, queue in self._queues.items() if key.topic == topic and group in (None, key.group)]
-        return sum(len(queue.in_flight) for queue in queues)
+        queues = [each for each in self._queues.values() if each.key.topic == topic and group in (None, each.key.group)]
+        return sum([len(queue.in_flight) for queue in queues])
 
     def figures(self, key: Key) -> InFlightFigures | None:
         """Return what is in flight in a queue; None if the group has received nothing of it, or was moved and has
@@ -561,27 +581,27 @@ class Deliveries:
 
     def end_topic(self, topic: str) -> None:
         """Forget a topic: it was deleted, and may have been made again. Raises OSError if the log cannot be written."""
-        for key in [key for key in self._queues if key.topic == topic]:
-            self._end(key)
+        for queue in [queue for queue in self._queues.values() if queue.key.topic == topic]:
+            self._end(queue)
 
     async def clean(self, is_topic: Callable[[str], bool], is_group: Callable[[str], bool]) -> None:
         """Forget what belongs to no topic or group, or lies before the first message that its queue has, and follow
         what the table of offsets says. Raises OSError if the log cannot be written."""
-        for place, key in enumerate(list(self._queues)):
+        for place, queue in enumerate(list(self._queues.values())):
             if place % QUEUES_IN_A_STEP == 0:
                 await trio.lowlevel.checkpoint()
-            queue = self._queues.get(key)  # it may have ended meanwhile
-            if queue is None:
-                continue
+            key = queue.key
+            if self._queues.get(key) is not queue:
+                continue  # it ended meanwhile
             if not is_topic(key.topic) or not is_group(key.group):
-                self._end(key)
-            elif self._follow_moves(key, queue):
+                self._end(queue)
+            elif self._follow_moves(queue):
                 first = self._reading.min_offset(key.topic, key.queue_id)
                 if queue.in_flight.oldest() < first:
-                    self._begin_behind(key, queue, first)
+                    self._begin_behind(queue, first)
 
-    def _end(self, key: Key) -> None:
-        queue = self._queues[key]
+    def _end(self, queue: _Queue) -> None:
+        key = queue.key
         if queue.is_named:
             self._append(log_records.encode(log_records.GONE, queue.number))
         self._add(key.group, -len(queue.in_flight))
@@ -590,35 +610,36 @@ class Deliveries:
         del self._queues[key]
         self._count_memory()
 
-    def _follow_moves(self, key: Key, queue: _Queue) -> bool:
+    def _follow_moves(self, queue: _Queue) -> bool:
         """Let a queue begin where somebody has moved its group. Return False if the group has no offset any more; then
         the queue is gone. Raises OSError if the log cannot be written."""
+        key = queue.key
         committed = self._offsets.query(key.group, key.topic, key.queue_id)
         if committed == queue.committed:
             return True
         if committed < 0:
-            self._end(key)
+            self._end(queue)
             return False
         if committed < queue.committed:
-            self._begin_at(key, queue, committed)
+            self._begin_at(queue, committed)
         else:
-            self._begin_behind(key, queue, committed)
+            self._begin_behind(queue, committed)
         queue.committed = committed
-        self._commit(key, queue)
+        self._commit(queue)
         self._events.moved(key.topic, key.group)
         return True
 
-    def _begin_at(self, key: Key, queue: _Queue, queue_offset: int) -> None:
-        self._name(key, queue)
+    def _begin_at(self, queue: _Queue, queue_offset: int) -> None:
+        self._name(queue)
         self._append(log_records.encode(log_records.BEGINS_AT, queue.number, queue_offset))
-        self._add(key.group, -len(queue.in_flight))
+        self._add(queue.key.group, -len(queue.in_flight))
         queue.in_flight.begin_at(queue_offset)
 
-    def _begin_behind(self, key: Key, queue: _Queue, queue_offset: int) -> None:
+    def _begin_behind(self, queue: _Queue, queue_offset: int) -> None:
         """Forget what is in flight before an offset."""
-        in_flight = queue.in_flight
+        key, in_flight = queue.key, queue.in_flight
         passed = [offset for offset in in_flight.offsets() if offset < queue_offset]
-        self._name(key, queue)
+        self._name(queue)
         records = log_records.encode(log_records.DONE, queue.number, passed)
         next_offset = max(in_flight.next_offset, queue_offset)
         if next_offset != in_flight.next_offset:
@@ -630,24 +651,25 @@ class Deliveries:
         self._add(key.group, -len(passed))
         if passed:
             log.info("messages in flight passed over", **key._asdict(), begin=queue_offset, messages=len(passed))
-        self._commit(key, queue)
+        self._commit(queue)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _name(self, key: Key, queue: _Queue) -> None:
+    def _name(self, queue: _Queue) -> None:
         if self._log is not None:
             self._log.open()
         if not queue.is_named:
-            self._append(log_records.encode_queue(queue.number, *key, queue.in_flight))
+            self._append(log_records.encode_queue(queue.number, *queue.key, queue.in_flight))
             queue.is_named = True
 
     def _append(self, records: bytes) -> None:
         if records and self._log is not None:
             self._log.append(records)
 
-    def _commit(self, key: Key, queue: _Queue) -> None:
+    def _commit(self, queue: _Queue) -> None:
         oldest = queue.in_flight.oldest()
         if oldest != queue.committed:
+            key = queue.key
             self._offsets.commit(key.group, key.topic, key.queue_id, oldest)
             queue.committed = oldest
 
@@ -668,15 +690,6 @@ class Deliveries:
 
 class _OnDisk(Exception):
     """Nothing can be taken before the disk is read."""
-
-
-def _is_closed(queue: _Queue, wanted: Wanted, now_ms: int, *, is_first: bool) -> bool:
-    """Return whether a receive in order may take nothing of a queue: another attempt has its batch, or this one does,
-    and it is not the first look."""
-    if not queue.is_blocked(now_ms):
-        return False
-    is_same = bool(wanted.attempt_id) and wanted.attempt_id == queue.attempt_id
-    return not is_same or not is_first
 
 
 def _give_back(plans: list[_Plan]) -> None:

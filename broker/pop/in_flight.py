@@ -17,9 +17,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final
-
-from msgspec import Struct
+from typing import Final, NamedTuple
 
 MOST_ATTEMPTS: Final = 65_535
 ENTRY_BYTES: Final = 100
@@ -29,7 +27,7 @@ _SHIFT: Final = 64
 _OFFSET: Final = (1 << _SHIFT) - 1
 
 
-class Columns(Struct, frozen=True):
+class Columns(NamedTuple):
     """Messages in flight, as they are written."""
 
     offsets: array[int]
