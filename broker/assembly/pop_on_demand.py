@@ -18,7 +18,7 @@ from triomq.remoting.connection import Connection
 
 if TYPE_CHECKING:
     from triomq.broker.assembly.pop import Pop
-    from triomq.broker.pop.in_flight import InFlightFigures
+    from triomq.broker.pop.figures import InFlightFigures
 
 DIRECTORY: Final = "pop"
 """The directory of the log of messages in flight, in that of the store."""

@@ -20,7 +20,7 @@ from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from triomq.store.reading.reading import Reading
 
 if TYPE_CHECKING:
-    from triomq.broker.pop.in_flight import InFlightFigures
+    from triomq.broker.pop.figures import InFlightFigures
 
 OFFLINE_MODEL = "CLUSTERING"
 Ages = dict[tuple[str, str, int, int], int]

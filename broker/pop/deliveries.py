@@ -20,7 +20,8 @@ import trio
 
 from triomq.broker.errors import TableFull
 from triomq.broker.pop import log_records
-from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight, InFlightFigures
+from triomq.broker.pop.figures import InFlightFigures
+from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
 from triomq.broker.pop.log import InFlightLog, State
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.protocol import record

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from triomq.broker.pop.figures import InFlightFigures
+
 MOST_ATTEMPTS: Final = 65_535
 ENTRY_BYTES: Final = 100
 """The most memory that a message in flight takes."""
@@ -34,19 +36,6 @@ class Columns(NamedTuple):
     popped: array[int]
     visible: array[int]
     attempts: array[int]
-
-
-class InFlightFigures(Struct, frozen=True):
-    """A queue of a group at one moment. `count` messages are in flight, `ready_again` of them are to be received again;
-    `oldest` and `oldest_ready` are the queue offsets of the first of each, -1 if there is none. `most_attempts` is how
-    often the one was received that was it most often."""
-
-    next_offset: int
-    count: int
-    oldest: int
-    ready_again: int
-    oldest_ready: int
-    most_attempts: int
 
 
 class InFlight:

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from stored_records import encoded
 
 from triomq.broker.pop import log_records
-from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight, InFlightFigures
+from triomq.broker.pop.figures import InFlightFigures
+from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
 from triomq.protocol import record
 from triomq.protocol.address import HostPort
 from triomq.protocol.receipt_handle import ReceiptHandle, ReceiptHandleError, parse_handle
