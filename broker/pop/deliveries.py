@@ -510,7 +510,7 @@ class Deliveries:
         `most`. Return their queue offsets. Their handles stay valid until they are received again. Raises OSError if
         the log cannot be written."""
         queue = self._queues.get(key)
-        if queue is None or not self._follow_moves(key, queue):
+        if queue is None or not self._follow_moves(queue):
             return []
         now_ms, in_flight = self._now_ms(), queue.in_flight
         offsets = in_flight.invisible(now_ms, begin, most)
@@ -576,7 +576,8 @@ class Deliveries:
 
     def keys(self, topic: str | None = None, group: str | None = None) -> list[Key]:
         """Return the queues of which something was received, of a topic or a group or both."""
-        return sorted(key for key in self._queues if topic in (None, key.topic) and group in (None, key.group))
+        keys = [queue.key for queue in self._queues.values()]
+        return sorted(key for key in keys if topic in (None, key.topic) and group in (None, key.group))
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
