@@ -21,7 +21,7 @@ import trio
 from triomq.broker.errors import TableFull
 from triomq.broker.pop import log_records
 from triomq.broker.pop.figures import InFlightFigures
-from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
+from triomq.broker.pop.in_flight import ENTRY_BYTES, NO_HANDLE_MS, InFlight
 from triomq.broker.pop.log import InFlightLog, State
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.protocol import record
@@ -144,7 +144,7 @@ class _Queue:
 class _Plan:
     """What a receive will take from one queue."""
 
-    __slots__ = ("again", "fresh", "gone", "next_offset", "queue", "repeated", "taken")
+    __slots__ = ("again", "fresh", "gone", "left", "next_offset", "queue", "repeated", "taken")
 
     def __init__(self, queue: _Queue, taken: list[int]) -> None:
         self.queue = queue
@@ -152,6 +152,7 @@ class _Plan:
         self.again: list[int] = []
         self.repeated: list[int] = []  # those of a batch that the same attempt asks for again, which does not count
         self.gone: list[int] = []  # those whose message is not stored any more
+        self.left: list[int] = []  # those of a batch that are ready again and stay so: their handles end
         self.fresh: list[int] = []
         self.next_offset = queue.in_flight.next_offset
 
@@ -372,6 +373,8 @@ class Deliveries:
         plans.append(plan)
         for place, queue_offset in enumerate(offsets):
             if len(received.records) >= wanted.most:
+                # Their handles end: nobody may acknowledge or extend them while others have what comes first.
+                plan.left = [each for each in offsets[place:] if in_flight.has_handle(each, now_ms)]
                 break
             result = self._reading.get_messages(key.topic, key.queue_id, queue_offset, 1, may_wait=True)
             if result.missing is not None:
@@ -437,6 +440,9 @@ class Deliveries:
             for queue_offset in plan.repeated:
                 body = queue.number, popped_ms, visible_ms, queue_offset
                 records.append(log_records.encode(log_records.CHANGED, *body))
+            for queue_offset in plan.left:
+                body = queue.number, NO_HANDLE_MS, queue.in_flight.visible_ms(queue_offset), queue_offset
+                records.append(log_records.encode(log_records.CHANGED, *body))
             if plan.gone:
                 records.append(log_records.encode(log_records.DONE, queue.number, plan.gone))
             if plan.next_offset != queue.in_flight.next_offset:
@@ -453,6 +459,8 @@ class Deliveries:
             in_flight.receive_again(queue_offset, popped_ms, visible_ms)
         for queue_offset in plan.repeated:
             in_flight.change(queue_offset, popped_ms, visible_ms)
+        for queue_offset in plan.left:
+            in_flight.change(queue_offset, NO_HANDLE_MS, in_flight.visible_ms(queue_offset))
         for queue_offset in plan.gone:
             in_flight.done(queue_offset)
         if plan.gone:

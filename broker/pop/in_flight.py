@@ -24,6 +24,8 @@ from triomq.broker.pop.figures import InFlightFigures
 MOST_ATTEMPTS: Final = 65_535
 ENTRY_BYTES: Final = 100
 """The most memory that a message in flight takes."""
+NO_HANDLE_MS: Final = 1
+"""The time of a message in flight whose handle has ended before it was received again: no handle has it."""
 _SLACK: Final = 64
 _SHIFT: Final = 64
 _OFFSET: Final = (1 << _SHIFT) - 1
@@ -83,6 +85,10 @@ class InFlight:
         """Return when a message in flight is ready again; 0: it is not in flight."""
         place = self._find(queue_offset)
         return self._visible[place] if place >= 0 else 0
+
+    def has_handle(self, queue_offset: int, now_ms: int) -> bool:
+        """Return whether a message is ready again, and the handle of its last receive still valid."""
+        return 0 < self.visible_ms(queue_offset) <= now_ms and self.popped_ms(queue_offset) != NO_HANDLE_MS
 
     def last_visible_ms(self) -> int:
         """Return when all messages in flight are ready again (Unix ms); 0: there is none."""

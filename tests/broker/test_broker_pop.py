@@ -420,6 +420,27 @@ async def test_a_batch_that_failed_comes_again_first_and_in_order(tmp_path: Path
         assert again.fields["orderCountInfo"] == "0 0 0;0 qo0%0 1;0 qo0%2 1;0 qo0%3 1"
 
 
+async def test_the_handles_of_a_batch_end_when_others_receive_its_first_message(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        late = await lab.receive(order="true")
+        await trio.sleep(INVISIBLE_MS / 1000)
+        first = await lab.receive(order="true", maxMsgNums=1, attemptId="a")
+        assert first.bodies == [b"0"]
+        with pytest.raises(RequestRefused, match="not valid any more"):
+            await lab.change_time(late, late.messages[1], INVISIBLE_MS)
+        with pytest.raises(RequestRefused, match="not valid any more"):
+            await lab.ack(late, late.messages[2])
+        assert (await lab.receive(order="true", maxMsgNums=1, attemptId="a")).bodies == [b"0"]
+        await trio.sleep(INVISIBLE_MS / 1000)
+        rest = await lab.receive(order="true")
+        assert rest.bodies == [b"0", b"1", b"2"]
+        assert [message.reconsume_times for message in rest.messages] == [2, 1, 1]
+        assert await lab.ack(rest, rest.messages[1]) == 0
+
+
 async def test_the_same_attempt_gets_the_same_batch_without_counting(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with open_pop(tmp_path) as lab:
         await lab.send(6)
