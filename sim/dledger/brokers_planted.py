@@ -53,7 +53,7 @@ BROKER_BUGS = {
         TableLog, "settled", _acknowledges_before_the_quorum, ("cut off", "kill", "mend")
     ),
     "keeps_changes_to_itself": Bug(TableLog, "take", _keeps_changes_to_itself, ("kill", "stop", "hand over")),
-    "reads_no_log_at_a_start": Bug(TableLog, "load", _reads_no_log_at_a_start, ("kill", "write"), seed=11),
+    "reads_no_log_at_a_start": Bug(TableLog, "load", _reads_no_log_at_a_start, ("kill", "write"), seed=8),
     "copies_tables_from_every_leader": Bug(
         GroupRoles, "_ask_the_leader", _copies_tables_from_every_leader, BROKER_FAULTS, seed=52
     ),

@@ -233,6 +233,7 @@ def test_what_never_happens_is_given_up() -> None:
 
 
 async def test_client_and_cluster_in_one_run_with_a_mock_clock(autojump_clock: trio.testing.MockClock) -> None:
+    autojump_clock.autojump_threshold = 0.02  # sockets and the store's threads are outside of the clock's view
     now_ms = run_now_ms()
     async with LocalCluster(now_ms=now_ms) as cluster:
         server = cluster.name_server
