@@ -558,11 +558,15 @@ class Deliveries:
         now_ms = self._now_ms()
         ready = 0
         for queue_id in queue_ids:
+            end = self._reading.max_offset(topic, queue_id)
             queue = self._queues.get((topic, group, queue_id))
-            if queue is not None and queue.in_order and queue.is_blocked(now_ms):
+            if queue is None:
+                ready += max(0, end - self.next_offset(topic, group, queue_id))
                 continue
-            ready += max(0, self._reading.max_offset(topic, queue_id) - self.next_offset(topic, group, queue_id))
-            upcoming_ms = queue.next_visible_ms() if queue is not None else None
+            if queue.in_order and queue.is_blocked(now_ms):
+                continue
+            ready += max(0, end - queue.in_flight.next_offset)
+            upcoming_ms = queue.next_visible_ms()
             if upcoming_ms is not None and upcoming_ms <= now_ms:
                 ready += 1
         return ready
