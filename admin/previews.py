@@ -30,7 +30,7 @@ def _read(session: Session, address: str, code: int, fields: dict[str, Any] | No
         return {}
 
 
-# -- topics, groups and offsets: what the dashboard shows, too ---------------------------------------------------------
+# -- what the dashboard shows, too -------------------------------------------------------------------------------------
 
 
 def _shared(code: int) -> Preview:
@@ -206,25 +206,6 @@ def _cleaning(action: str, text: str) -> Preview:
     return preview
 
 
-def _release(session: Session, address: str, fields: dict[str, Any], _: bytes) -> list[Step]:
-    group, number = fields["consumerGroup"], fields["queueId"]
-    asked = {name: value for name, value in fields.items() if name != "queueId"}
-    queues = _read(session, address, 30_001, asked).get("queues", [])
-    return [
-        {
-            "action": "releaseMessages",
-            "group": group,
-            "topic": queue["topic"],
-            "queueId": queue["queueId"],
-            "messages": queue["inFlight"],
-            "text": f"let {queue['inFlight']} messages in flight of topic {queue['topic']}, queue {queue['queueId']}, "
-            f"be received again by group {group} at {address}",
-        }
-        for queue in queues
-        if queue["inFlight"] and number in (-1, queue["queueId"])
-    ]
-
-
 PREVIEWS: dict[int, Preview] = {
     15: _shared(15),  # UPDATE_CONSUMER_OFFSET
     17: _shared(17),  # UPDATE_AND_CREATE_TOPIC
@@ -247,5 +228,5 @@ PREVIEWS: dict[int, Preview] = {
     318: _name_server_setting,  # UPDATE_NAMESRV_CONFIG
     327: _allow,  # ADD_WRITE_PERM_OF_BROKER
     329: _cleaning("cleanLog", "delete the expired files of the commit log"),
-    30_002: _release,  # RELEASE_IN_FLIGHT
+    30_002: _shared(30_002),  # RELEASE_IN_FLIGHT
 }

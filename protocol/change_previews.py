@@ -196,6 +196,29 @@ def offset_step(group: str, topic: str, broker: str, number: int, before: int | 
     }
 
 
+# -- single messages (POP) ---------------------------------------------------------------------------------------------
+
+
+def release(address: str, fields: Fields, _: Any) -> Steps:
+    """RELEASE_IN_FLIGHT: each queue that has something in flight."""
+    group, number = fields["consumerGroup"], fields["queueId"]
+    wanted = {name: value for name, value in fields.items() if name != "queueId"}
+    queues = _part((yield Question(30_001, wanted)), "queues")
+    return [
+        {
+            "action": "releaseMessages",
+            "group": group,
+            "topic": queue["topic"],
+            "queueId": queue["queueId"],
+            "messages": queue["inFlight"],
+            "text": f"let {queue['inFlight']} messages in flight of topic {queue['topic']}, queue {queue['queueId']}, "
+            f"be received again by group {group} at {address}",
+        }
+        for queue in queues
+        if queue["inFlight"] and number in (-1, queue["queueId"])
+    ]
+
+
 PREVIEWS: dict[int, Preview] = {
     15: offset_of_queue,  # UPDATE_CONSUMER_OFFSET
     17: topic_change,  # UPDATE_AND_CREATE_TOPIC
@@ -203,4 +226,5 @@ PREVIEWS: dict[int, Preview] = {
     207: group_deletion,  # DELETE_SUBSCRIPTIONGROUP
     215: topic_deletion,  # DELETE_TOPIC_IN_BROKER
     222: offsets_by_time,  # INVOKE_BROKER_TO_RESET_OFFSET
+    30_002: release,  # RELEASE_IN_FLIGHT
 }

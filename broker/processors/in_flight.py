@@ -62,31 +62,12 @@ class InFlightProcessor:
         keys.sort(key=lambda key: (key.group, key.topic, key.queue_id))
         found = []
         for key in keys[:MAX_QUEUES]:
-            queue = self._look(deliveries, key)
+            queue = queue_in_flight(deliveries, self._reading, key, self._now_ms())
             if queue is not None:
                 found.append(queue)
             await connection.steps.next()
         body = QueryInFlightResponseBody(queues=found, left_out=max(0, len(keys) - MAX_QUEUES))
         return new_response(request, body=body.encode())
-
-    def _look(self, deliveries: Deliveries, key: Key) -> QueueInFlight | None:
-        """Return what is in flight in a queue; None if the group does not receive of it any more."""
-        figures = deliveries.figures(key)
-        if figures is None:
-            return None
-        new = max(0, self._reading.max_offset(key.topic, key.queue_id) - figures.next_offset)
-        stored_ms = self._reading.store_time_at(key.topic, key.queue_id, figures.oldest) if figures.count else -1
-        return QueueInFlight(
-            consumer_group=key.group,
-            topic=key.topic,
-            queue_id=key.queue_id,
-            in_flight=figures.count - figures.ready_again,
-            ready=figures.ready_again + new,
-            oldest_offset=figures.oldest,
-            oldest_age_ms=max(0, self._now_ms() - stored_ms) if stored_ms >= 0 else 0,
-            next_offset=figures.next_offset,
-            most_attempts=figures.most_attempts,
-        )
 
     def release(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
         """Handle RELEASE_IN_FLIGHT: let what is in flight be ready again now. What is received meanwhile may stay."""
@@ -121,3 +102,23 @@ class InFlightProcessor:
                 )
                 await connection.steps.next()
         return new_response(request, header=ReleaseInFlightResponseHeader(released=released))
+
+
+def queue_in_flight(deliveries: Deliveries, reading: Reading, key: Key, now_ms: int) -> QueueInFlight | None:
+    """Return what is in flight in a queue; None if the group does not receive of it any more."""
+    figures = deliveries.figures(key)
+    if figures is None:
+        return None
+    new = max(0, reading.max_offset(key.topic, key.queue_id) - figures.next_offset)
+    stored_ms = reading.store_time_at(key.topic, key.queue_id, figures.oldest) if figures.count else -1
+    return QueueInFlight(
+        consumer_group=key.group,
+        topic=key.topic,
+        queue_id=key.queue_id,
+        in_flight=figures.count - figures.ready_again,
+        ready=figures.ready_again + new,
+        oldest_offset=figures.oldest,
+        oldest_age_ms=max(0, now_ms - stored_ms) if stored_ms >= 0 else 0,
+        next_offset=figures.next_offset,
+        most_attempts=figures.most_attempts,
+    )

@@ -1,4 +1,5 @@
-"""Actions on consumer groups: create, change, delete, and set back or forward where they read."""
+"""Actions on consumer groups: create, change, delete, set back or forward where they read, and release what they have
+in flight (POP)."""
 
 from __future__ import annotations
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 CHANGE: Final = "/act/group"
 DELETE: Final = "/act/group/delete"
 RESET: Final = "/act/group/reset"
+RELEASE: Final = "/act/group/release"
 MOST_QUEUES: Final = 1024
 """Queues of a topic whose offsets are reset here; beyond it, mqadmin does it."""
+ALL_QUEUES: Final = -1
 _LABELS: Final = {
     "consumeEnable": "May consume",
     "consumeBroadcastEnable": "May broadcast",
@@ -78,6 +81,15 @@ class GroupActions:
                 self.reset,
                 of="/groups",
                 warning="The group skips messages, or consumes some again.",
+            ),
+            Action(
+                RELEASE,
+                "Release what is in flight",
+                ("group", "topic", "queue"),
+                self.preview_release,
+                self.release,
+                of="/groups",
+                warning="What consumers are still busy with may be consumed twice.",
             ),
         ]
 
@@ -261,6 +273,36 @@ class GroupActions:
                     group=group,
                     topic=topic,
                 )
+
+    # -- release what is in flight (POP) -----------------------------------------------------------------------------
+
+    def _released(self, act: Act) -> dict[str, Any]:
+        """Return the request of a form: without a topic all of a group, without a queue all of the topic."""
+        with broker_refusals():
+            refuse_on_slave(self._configuration)
+        group, topic, queue = act.fields["group"], act.fields["topic"], act.fields["queue"]
+        if not self._is_known(group):
+            raise ActionRefused(f"there is no group {group!r}")
+        if queue and not topic:
+            raise ActionRefused("the request names a queue, but no topic")
+        fields = {"consumerGroup": group, "queueId": number_of(act, "queue") if queue else ALL_QUEUES}
+        return {**fields, "topic": topic} if topic else fields
+
+    async def preview_release(self, act: Act) -> Preview:
+        """Show how many messages are in flight, in all and in each of the first queues."""
+        steps = await self._operator.preview(act.actor, RequestCode.RELEASE_IN_FLIGHT, self._released(act))
+        if not steps:
+            raise ActionRefused("Nothing is in flight.")
+        facts = [Fact("In flight", sum(step["messages"] for step in steps)), Fact("Queues", len(steps))]
+        rows = [Row(f"{step['topic']}, {step['queueId']}", step["messages"], 0) for step in steps[:MOST_QUEUES]]
+        return Preview(act.fields["group"], rows, facts, column="Queue")
+
+    async def release(self, act: Act) -> Result:
+        """Send RELEASE_IN_FLIGHT."""
+        code, group = RequestCode.RELEASE_IN_FLIGHT, act.fields["group"]
+        response = await self._operator.change(act.actor, code, self._released(act))
+        released = (response.ext_fields or {}).get("released", "0")
+        return Result([Outcome("Messages released", f"{released}")], path=link_text("/group", name=group))
 
 
 def _moved(steps: list[Step]) -> list[Row]:

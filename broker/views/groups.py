@@ -10,6 +10,7 @@ from triomq.broker.assembly.serving import Serving
 from triomq.broker.figures.lag_history import LagHistory, snapshot_now
 from triomq.broker.figures.snapshot import Snapshot
 from triomq.broker.metrics import stats_names as names
+from triomq.broker.views.in_flight import received_queues
 from triomq.broker.views.members import MOST_SUBSCRIPTIONS, Members, Waiting, subscriptions_of
 from triomq.dashboard.listing import listed
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
@@ -21,7 +22,8 @@ _STEP_QUEUES = 16
 
 @dataclass(slots=True)
 class GroupRow:
-    """`lag` counts what the group lacks over all its topics, `age_ms` how long the oldest of it has been stored."""
+    """`lag` counts what the group lacks over all its topics, `age_ms` how long the oldest of it has been stored;
+    `in_flight` and `ready` are parts of `lag`, as in PairFigures."""
 
     name: str
     members: int
@@ -29,6 +31,8 @@ class GroupRow:
     consume_type: str
     topics: int
     lag: int
+    in_flight: int
+    ready: int
     age_ms: int
     per_second: float
     is_enabled: bool
@@ -49,14 +53,17 @@ class Groups:
         online = self._metadata.consumers.get(group)
         config = self._metadata.groups.get(group)
         pairs = [pair for topic in snapshot.topics_of(group) if (pair := snapshot.pair(group, topic)) is not None]
+        shared = [pair for pair in pairs if not pair.is_broadcasting]
         return GroupRow(
             group,
             len(online.channels) if online is not None else 0,
             online.consumption.message_model if online is not None else "",
             online.consumption.consume_type if online is not None else "",
             len([pair for pair in pairs if not pair.is_retry]),
-            sum(pair.lag for pair in pairs if not pair.is_broadcasting),
-            max((pair.age_ms for pair in pairs if not pair.is_broadcasting), default=0),
+            sum(pair.lag for pair in shared),
+            sum(pair.inflight for pair in shared),
+            sum(pair.ready for pair in shared),
+            max((pair.age_ms for pair in shared), default=0),
             round(sum(stats.per_second(names.GROUP_GET_NUMS, f"{pair.topic}@{group}") for pair in pairs), 2),
             config is None or config.consume_enable,
         )
@@ -79,6 +86,7 @@ class Groups:
                 "name": lambda row: row.name,
                 "members": lambda row: row.members,
                 "lag": lambda row: row.lag,
+                "in_flight": lambda row: row.in_flight,
                 "age": lambda row: row.age_ms,
                 "rate": lambda row: row.per_second,
             },
@@ -106,6 +114,9 @@ class Groups:
                 continue
             topics.append({"topic": topic, "lag": pair.lag, "age_ms": pair.age_ms, "is_retry": pair.is_retry})
             left_out += yield from self._queues(group, topic, queues, waiting)
+        received, received_left_out = yield from received_queues(
+            self._serving, group, [topic["topic"] for topic in topics]
+        )
         online = metadata.consumers.get(group)
         reading = self._serving.store.reading
         dead = dlq_topic(group)
@@ -116,6 +127,8 @@ class Groups:
             "lag_day": self._lags.day(group),
             "queues": queues,
             "queues_left_out": left_out,
+            "received": received,
+            "received_left_out": received_left_out,
             "members": self._members.rows(online),
             "disagreement": online.disagreement_at(self._serving.tables.now_ms()) if online is not None else "",
             "subscriptions": subscriptions[:MOST_SUBSCRIPTIONS],
@@ -135,6 +148,8 @@ class Groups:
             committed = offsets.query(group, topic, queue_id)
             low = reading.min_offset(topic, queue_id)
             end = reading.max_offset(topic, queue_id)
+            received = self._serving.pop.figures(topic, group, queue_id)
+            begin = received.next_offset if received is not None else max(0, committed)
             last_ms = reading.store_time_at(topic, queue_id, committed - 1) if committed > 0 else -1
             queues.append(
                 {
@@ -143,11 +158,11 @@ class Groups:
                     "min": low,
                     "max": end,
                     "committed": committed if committed >= 0 else None,
-                    "lag": max(0, end - max(0, committed)),
+                    "lag": max(0, end - begin) + (received.count if received is not None else 0),
                     "last_ms": last_ms,
                     "reader": self._members.reader(group, topic, queue_id, waiting),
                 }
             )
-            if number % _STEP_QUEUES == _STEP_QUEUES - 1:
+            if received is not None or number % _STEP_QUEUES == _STEP_QUEUES - 1:
                 yield
         return max(0, len(ends) - room)
