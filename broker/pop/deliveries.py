@@ -135,10 +135,7 @@ class _Queue:
         there is none."""
         if not len(self.in_flight):
             return None
-        if self.in_order:
-            return self.in_flight.last_visible_ms()
-        upcoming = self.in_flight.next_visible()
-        return upcoming[0] if upcoming is not None else None
+        return self.in_flight.last_visible_ms() if self.in_order else self.in_flight.next_visible_ms()
 
 
 class _Plan:
@@ -148,7 +145,7 @@ class _Plan:
 
     def __init__(self, queue: _Queue, taken: list[int]) -> None:
         self.queue = queue
-        self.taken = taken  # from the heap of times
+        self.taken = taken  # as ready again
         self.again: list[int] = []
         self.repeated: list[int] = []  # those of a batch that the same attempt asks for again, which does not count
         self.gone: list[int] = []  # those whose message is not stored any more

@@ -7,8 +7,11 @@ They are columns, ascending by queue offset, because there may be a million of t
     visible     int64   when it is ready again (Unix ms); 0: it is done, and its place is free
     attempts    uint16  how often it was received
 
-Those that are done stay as free places, until they are the first, or as many as the others. A heap has the times:
-visible * 2^64 + queue offset. A place of the heap whose message is done or has another time by now means nothing.
+    indexes     uint32  the index of its place in the heap of times
+
+Those that are done stay as free places, until they are the first, or as many as the others. The heap has the places of
+all others, the one that is ready again first at its beginning; places of the same time are ordered by queue offset. It
+is an array of uint32: as objects, a million times would take more memory than all columns.
 """
 
 from __future__ import annotations
@@ -16,19 +19,20 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from itertools import accumulate, compress
 from typing import Final, NamedTuple
 
 from triomq.broker.pop.figures import InFlightFigures
 
 MOST_ATTEMPTS: Final = 65_535
 ENTRY_BYTES: Final = 100
-"""The most memory that a message in flight takes."""
+"""The most memory that a message in flight takes: 34 in columns and heap, as much again for a free place, and what
+arrays have in reserve, or copy."""
 NO_HANDLE_MS: Final = 1
 """The time of a message in flight whose handle has ended before it was received again: no handle has it."""
 _SLACK: Final = 64
-_SHIFT: Final = 64
-_OFFSET: Final = (1 << _SHIFT) - 1
+_NOWHERE: Final = 0xFFFF_FFFF
+"""The index of a place that is not in the heap."""
 
 
 class Columns(NamedTuple):
@@ -43,7 +47,9 @@ class Columns(NamedTuple):
 class InFlight:
     """`next_offset`: what is behind it was not received yet."""
 
-    __slots__ = ("_attempts", "_count", "_first", "_offsets", "_popped", "_times", "_visible", "next_offset")
+    __slots__ = (
+        *("_attempts", "_count", "_first", "_heap", "_indexes", "_offsets", "_popped", "_visible", "next_offset"),
+    )
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -54,7 +60,8 @@ class InFlight:
         self._popped = array("q")
         self._visible = array("q")
         self._attempts = array("H")
-        self._times: list[int] = []
+        self._indexes = array("I")
+        self._heap = array("I")
         self._first = 0  # the places before are free
         self._count = 0
 
@@ -144,6 +151,7 @@ class InFlight:
         place = self._find(queue_offset)
         if place < 0:
             return
+        self._take_out(place)
         self._visible[place] = 0
         self._count -= 1
         if not self._count:
@@ -153,7 +161,6 @@ class InFlight:
             self._first += 1
         if len(self._offsets) - self._count > self._count + _SLACK:
             self._compact()
-            self._make_times()
 
     def begin_at(self, queue_offset: int) -> None:
         """Forget all messages in flight; the next one to receive is at this offset."""
@@ -171,27 +178,18 @@ class InFlight:
 
     # -- times ---------------------------------------------------------------------------------------------------------
 
-    def next_visible(self) -> tuple[int, int] | None:
-        """Return when the next message in flight is ready again (Unix ms) and its queue offset; None: there is none."""
-        times = self._times
-        while times:
-            visible_ms, queue_offset = times[0] >> _SHIFT, times[0] & _OFFSET
-            if self.visible_ms(queue_offset) == visible_ms:
-                return visible_ms, queue_offset
-            heappop(times)
-        return None
+    def next_visible_ms(self) -> int | None:
+        """Return when the next message in flight is ready again (Unix ms); None: there is none."""
+        return self._visible[self._heap[0]] if self._heap else None
 
     def take_ready(self, now_ms: int, most: int) -> list[int]:
         """Return queue offsets of messages that are ready again, those that are it longest first. Each is received
         again or done next, or given back."""
         taken: list[int] = []
-        while len(taken) < most:
-            upcoming = self.next_visible()
-            if upcoming is None or upcoming[0] > now_ms:
-                break
-            heappop(self._times)
-            if upcoming[1] not in taken:
-                taken.append(upcoming[1])
+        while len(taken) < most and self._heap and self._visible[self._heap[0]] <= now_ms:
+            place = self._heap[0]
+            self._take_out(place)
+            taken.append(self._offsets[place])
         return taken
 
     def give_back(self, offsets: Sequence[int]) -> None:
@@ -199,25 +197,65 @@ class InFlight:
         for queue_offset in offsets:
             place = self._find(queue_offset)
             if place >= 0:
-                self._push(self._visible[place], queue_offset)
+                self._put_in(place)
 
     def _set_times(self, place: int, popped_ms: int, visible_ms: int) -> None:
+        self._take_out(place)
         self._popped[place] = popped_ms
         self._visible[place] = visible_ms
-        self._push(visible_ms, self._offsets[place])
+        self._put_in(place)
 
-    def _push(self, visible_ms: int, queue_offset: int) -> None:
-        heappush(self._times, visible_ms << _SHIFT | queue_offset)
-        if len(self._times) > 2 * self._count + _SLACK:
-            self._make_times()
+    def _put_in(self, place: int) -> None:
+        """Put a place into the heap, if it is not there."""
+        if self._indexes[place] == _NOWHERE:
+            self._heap.append(place)
+            self._rise(place, len(self._heap) - 1)
 
-    def _make_times(self) -> None:
-        self._times = [
-            visible << _SHIFT | offset
-            for offset, visible in zip(self._offsets[self._first :], self._visible[self._first :], strict=True)
-            if visible
-        ]
-        heapify(self._times)
+    def _take_out(self, place: int) -> None:
+        """Take a place out of the heap, if it is there."""
+        index = self._indexes[place]
+        if index == _NOWHERE:
+            return
+        self._indexes[place] = _NOWHERE
+        last = self._heap.pop()
+        if last != place:
+            self._sink(last, index)
+            self._rise(last, self._indexes[last])
+
+    def _rise(self, place: int, index: int) -> None:
+        """Put a place at this index of the heap, or at that of a parent that comes later."""
+        heap, indexes, visible = self._heap, self._indexes, self._visible
+        time = visible[place]
+        while index:
+            parent = heap[(index - 1) >> 1]
+            before = visible[parent]
+            if before < time or (before == time and parent < place):
+                break
+            heap[index] = parent
+            indexes[parent] = index
+            index = (index - 1) >> 1
+        heap[index] = place
+        indexes[place] = index
+
+    def _sink(self, place: int, index: int) -> None:
+        """Put a place at this index of the heap, or at that of a child that comes sooner."""
+        heap, indexes, visible = self._heap, self._indexes, self._visible
+        time, size = visible[place], len(heap)
+        while 2 * index + 1 < size:
+            below = 2 * index + 1
+            child = heap[below]
+            after = visible[child]
+            if below + 1 < size:
+                other = heap[below + 1]
+                if visible[other] < after or (visible[other] == after and other < child):
+                    below, child, after = below + 1, other, visible[other]
+            if time < after or (time == after and place < child):
+                break
+            heap[index] = child
+            indexes[child] = index
+            index = below
+        heap[index] = place
+        indexes[place] = index
 
     # -- all of them ---------------------------------------------------------------------------------------------------
 
@@ -228,6 +266,7 @@ class InFlight:
 
     def add(self, columns: Columns) -> None:
         """Add messages in flight, whose offsets are behind those that are there."""
+        begin = len(self._offsets)
         for values, more in (
             (self._offsets, columns.offsets),
             (self._popped, columns.popped),
@@ -236,15 +275,19 @@ class InFlight:
         ):
             values.extend(more)
         self._count += len(columns.offsets)
-        self._make_times()
+        for place in range(begin, len(self._offsets)):
+            self._indexes.append(_NOWHERE)
+            self._put_in(place)
 
     def _append(self, queue_offset: int, popped_ms: int, visible_ms: int, attempts: int) -> None:
+        place = len(self._offsets)
         self._offsets.append(queue_offset)
         self._popped.append(popped_ms)
         self._visible.append(visible_ms)
         self._attempts.append(attempts)
+        self._indexes.append(_NOWHERE)
         self._count += 1
-        self._push(visible_ms, queue_offset)
+        self._put_in(place)
 
     def _find(self, queue_offset: int) -> int:
         """Return the place of a message in flight, -1 if it is not in flight."""
@@ -257,9 +300,12 @@ class InFlight:
         """Give the free places back."""
         if len(self._offsets) == self._count:
             return
-        kept = [place for place in range(self._first, len(self._offsets)) if self._visible[place]]
-        self._offsets = array("q", [self._offsets[place] for place in kept])
-        self._popped = array("q", [self._popped[place] for place in kept])
-        self._visible = array("q", [self._visible[place] for place in kept])
-        self._attempts = array("H", [self._attempts[place] for place in kept])
+        kept = self._visible
+        places = array("I", accumulate(map(bool, kept), initial=0))  # former place -> place
+        self._heap = array("I", map(places.__getitem__, self._heap))
+        self._offsets = array("q", compress(self._offsets, kept))
+        self._popped = array("q", compress(self._popped, kept))
+        self._attempts = array("H", compress(self._attempts, kept))
+        self._indexes = array("I", compress(self._indexes, kept))
+        self._visible = array("q", compress(kept, kept))
         self._first = 0
