@@ -34,6 +34,7 @@ from triomq.broker.pending_put import PendingPut as PendingPut
 from triomq.broker.pending_put import WatchedPut as WatchedPut
 from triomq.broker.tables.new_names import NewNames
 from triomq.protocol import property_names as names
+from triomq.protocol import stored_properties
 from triomq.protocol.record import BatchUnit
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.store.config import BrokerRole, FlushDiskType
@@ -122,6 +123,8 @@ class MessageWriter:
         """Store the units of a batch consecutively; `message` holds what they share."""
         if self._new_topics.names and (pending := self._dependent(message, pending)).is_finished:
             return
+        for unit in units:
+            unit.properties = stored_properties.unit_text(unit.properties)
         pending.begin(self._store.append_batch(message, units))
         self._complete(pending, wait)
 

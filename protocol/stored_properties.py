@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, overload
 
 from triomq.protocol import property_names as names
 from triomq.protocol.java import cached_string_hash
-from triomq.protocol.properties import PROPERTY_SEPARATOR, encode, parse, parse_bytes
+from triomq.protocol.properties import PROPERTY_SEPARATOR, encode, format, parse, parse_bytes
 from triomq.protocol.speedups import accelerated
 
 Noted: TypeAlias = tuple[int, str | None, str | None, tuple[str | None, ...] | None, bool]
@@ -25,6 +25,7 @@ SPECIAL: Final[tuple[str, ...]] = (
 )
 """The properties that change what a broker does with a message. A reading notes their values."""
 _SEPARATOR: Final = PROPERTY_SEPARATOR.encode()
+_HANDLE: Final = names.POP_CHECKPOINT.encode()
 _PLACES: Final = {name: place for place, name in enumerate(SPECIAL)}
 
 
@@ -148,11 +149,25 @@ def of(table: Mapping[str, str]) -> StoredProperties:
 
 def sent(text: str, cluster: str) -> tuple[StoredProperties, str | None]:
     """Return what a broker of this cluster stores of the properties that a client sent, and the client's WAIT."""
+    if names.POP_CHECKPOINT in text:
+        text = format(_without_handle(parse(text)))
     found = _to_store(text, cluster, SPECIAL)
     if found is None:
         found = properties_to_store_reference(text, cluster, SPECIAL)
     stored, wait, noted = found
     return StoredProperties(stored, noted), wait
+
+
+def unit_text(text: bytes) -> bytes:
+    """Return what a broker stores of the properties that one message of a batch was sent with."""
+    return encode(_without_handle(parse_bytes(text))) if _HANDLE in text else text
+
+
+def _without_handle(table: dict[str, str]) -> dict[str, str]:
+    """Leave out the receipt handle of a message that was received and is sent on: RocketMQ 5's clients would take it
+    for that of the new message, and could not acknowledge it."""
+    table.pop(names.POP_CHECKPOINT, None)
+    return table
 
 
 NONE: Final = of({})

@@ -38,6 +38,8 @@ from triomq.remoting.scheduling.policy import BULK, INTERACTIVE
 
 if TYPE_CHECKING:
     from triomq.broker.acl.access_control import AccessControl
+    from triomq.broker.assembly.pop_on_demand import PopOnDemand
+    from triomq.broker.pop.deliveries import Deliveries
 
 
 class Handles(Protocol):
@@ -165,6 +167,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
     topics = metadata.topics
     groups = metadata.groups
     offsets = metadata.offsets
+    deliveries = partial(_deliveries, serving.pop)
     info = RuntimeInfo(
         configuration,
         store,
@@ -180,7 +183,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         TopicAdminProcessor(configuration, topics, offsets, store, stats, serving.registration, audit),
         GroupAdminProcessor(configuration, groups, offsets, stats, audit),
         ProducerAdminProcessor(metadata.producers),
-        ResetProcessor(configuration, topics, metadata.consumers, offsets, store, audit),
+        ResetProcessor(configuration, topics, metadata.consumers, offsets, store, audit, deliveries),
         ConsumeAdminProcessor(
             configuration, metadata, store, stats, now_ms=tables.now_ms, broker_addr=serving.address, audit=audit
         ),
@@ -189,11 +192,15 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
     ]
 
 
+def _deliveries(pop: PopOnDemand) -> Deliveries | None:
+    return pop.parts.deliveries if pop.parts is not None else None
+
+
 def _in_flight(serving: Serving, audit: Audit) -> Handles:
-    tables, pop = serving.tables, serving.pop
+    tables = serving.tables
     return optional.in_flight.InFlightProcessor(
         tables.configuration,
-        lambda: pop.parts.deliveries if pop.parts is not None else None,
+        partial(_deliveries, serving.pop),
         tables.store.reading,
         now_ms=tables.now_ms,
         audit=audit,

@@ -510,6 +510,16 @@ class Deliveries:
         self._events.times_changed(key.topic, key.group)
         return changed_ms
 
+    def reset(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
+        """Let a group begin at this offset, whatever it has in flight or done behind it. Raises TableFull,
+        TableTooLarge; OSError if the log cannot be written."""
+        queue = self._queues.get((topic, group, queue_id))
+        if queue is not None and self._follow_moves(queue):
+            self._begin_at(queue, queue_offset)
+            queue.committed = queue_offset
+        self._offsets.commit(group, topic, queue_id, queue_offset)
+        self._events.moved(topic, group)
+
     def release(self, key: Key, begin: int, most: int) -> list[int]:
         """Let messages in flight be ready again now: of those from the queue offset `begin` on the first ones, at most
         `most`. Return their queue offsets. Their handles stay valid until they are received again. Raises OSError if

@@ -4,8 +4,8 @@ CONSUME_MESSAGE_DIRECTLY. The broker calls the clients over their own connection
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -37,6 +37,9 @@ from triomq.remoting.processor_table import Processor
 from triomq.remoting.scheduling.places import Place, Places
 from triomq.store.message_store import DefaultMessageStore
 
+if TYPE_CHECKING:
+    from triomq.broker.pop.deliveries import Deliveries
+
 log = structlog.get_logger("triomq.broker.reset")
 
 V3_0_7_SNAPSHOT = 28
@@ -56,7 +59,10 @@ class ResetProcessor:
         offsets: OffsetTable,
         store: DefaultMessageStore,
         audit: Audit = UNNAMED,
+        deliveries: Callable[[], Deliveries | None] = lambda: None,
     ) -> None:
+        """`deliveries` returns None while nobody has received anything."""
+        self._deliveries = deliveries
         self._audit = audit
         self._configuration = configuration
         self._topics = topics
@@ -77,9 +83,10 @@ class ResetProcessor:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def reset_offsets(self, connection: Connection, request: RemotingCommand) -> Coroutine[Any, Any, RemotingCommand]:
-        """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them.
-        Other tasks run while the offsets are looked up; the members are those of the moment after it. Resets of one
-        group take effect in the order in which they arrived."""
+        """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them. A
+        group that receives (POP) begins there at once, since its clients know no offsets. Other tasks run while the
+        offsets are looked up; the members are those of the moment after it. Resets of one group take effect in the
+        order in which they arrived."""
         header = request.header(ResetOffsetRequestHeader)
         return self._reset(connection, request, header, self._places.take(header.group))
 
@@ -93,8 +100,12 @@ class ResetProcessor:
         self, connection: Connection, request: RemotingCommand, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
         body = ResetOffsetBody(offset_table=await self._new_offsets(connection, header))
+        before = {str(queue): offset for queue, offset in self._offsets.queues(header.group, header.topic).items()}
+        receives = self._receives(header)
+        if receives:
+            await self._begin_again(connection, header, body.offset_table)
         group = self._consumers.get(header.group)
-        if group is None:
+        if group is None and not receives:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
@@ -108,15 +119,15 @@ class ResetProcessor:
         self._audit.done(
             connection,
             request,
-            "offset reset sent to the consumers",
+            "offset reset sent to the consumers" if group is not None else "offsets reset",
             topic=header.topic,
             group=header.group,
             timestamp=header.timestamp,
             force=header.is_force,
-            before={str(queue): count for queue, count in self._offsets.queues(header.group, header.topic).items()},
+            before=before,
             after={str(queue.queue_id): wanted for queue, wanted in body.offset_table.items()},
         )
-        for member in group.members():
+        for member in group.members() if group is not None else ():
             if member.version < V3_0_7_SNAPSHOT:
                 raise _too_old(member)
             command = new_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, forwarded, body=data, oneway=True)
@@ -132,18 +143,49 @@ class ResetProcessor:
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
         table: dict[MessageQueue, int] = {}
-        for queue_id in range(config.write_queue_nums):
+        is_forced, receives = _is_forced(header), self._receives(header)
+        for queue_id in _queues_of(header, config.write_queue_nums):
             consumed = self._offsets.query(header.group, header.topic, queue_id)
-            if consumed == -1:
+            if consumed == -1 and not receives:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
-            if header.timestamp == -1:
-                wanted = self._store.reading.max_offset(header.topic, queue_id)
-            else:
-                wanted = self._store.reading.queue_offset_by_time(header.topic, queue_id, header.timestamp)
+            wanted = self._wanted(header, queue_id)
             queue = MessageQueue(header.topic, self._configuration.broker.broker_name, queue_id)
-            table[queue] = wanted if header.is_force or wanted < consumed else consumed
+            table[queue] = wanted if is_forced or not 0 <= consumed <= wanted else consumed
             await end_of_step(connection, queue_id)
         return table
+
+    def _wanted(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        """Return the offset that a request names, or that of its time. Raises RequestRefused for one that the queue
+        does not have."""
+        reading, topic, named = self._store.reading, header.topic, _named_offset(header)
+        if named is not None:
+            first, end = reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+            if not first <= named <= end:
+                reason = f"Target offset {named} not in consume queue range [{first}-{end}]"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+            return named
+        if header.timestamp == -1:
+            return reading.max_offset(topic, queue_id)
+        return reading.queue_offset_by_time(topic, queue_id, header.timestamp)
+
+    def _receives(self, header: ResetOffsetRequestHeader) -> bool:
+        """Return whether the group has received messages of the topic (POP)."""
+        deliveries = self._deliveries()
+        return deliveries is not None and bool(deliveries.keys(header.topic, header.group))
+
+    async def _begin_again(
+        self, connection: Connection, header: ResetOffsetRequestHeader, table: dict[MessageQueue, int]
+    ) -> None:
+        """Let a group that receives begin at these offsets. Raises RequestRefused, NotReplicated, OSError."""
+        for place, (queue, wanted) in enumerate(table.items()):
+            deliveries, reason = self._deliveries(), self._store.role_refusal
+            if deliveries is None or reason is not None:
+                raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, f"{reason}: ask the master of the group")
+            consumed = self._offsets.query(header.group, header.topic, queue.queue_id)
+            if _is_forced(header) or wanted != consumed:
+                deliveries.reset(header.topic, header.group, queue.queue_id, wanted)
+            await end_of_step(connection, place)
+        await self._offsets.settled()
 
     async def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle INVOKE_BROKER_TO_GET_CONSUMER_STATUS: collect the progress that one member or all members report."""
@@ -238,6 +280,30 @@ class ResetProcessor:
 def _passed_on(request: RemotingCommand) -> dict[str, str]:
     """Return the fields of a forwarded request, without the administrator's credentials."""
     return {name: value for name, value in (request.ext_fields or {}).items() if name not in CREDENTIALS}
+
+
+def _queues_of(header: ResetOffsetRequestHeader, queues: int) -> Sequence[int]:
+    """Return the queues that a request resets; `queues` is the number that the topic has. Raises RequestRefused."""
+    queue_id = header.queue_id
+    if queue_id is None or queue_id < 0:
+        return range(queues)
+    if queue_id >= queues:
+        reason = f"the topic {header.topic} has {queues} queues, and none with the id {queue_id}"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+    return (queue_id,)
+
+
+def _named_offset(header: ResetOffsetRequestHeader) -> int | None:
+    """Return the offset to which one queue is reset; None: a time decides."""
+    queue_id, offset = header.queue_id, header.offset
+    if queue_id is None or queue_id < 0 or offset is None or offset < 0:
+        return None
+    return offset
+
+
+def _is_forced(header: ResetOffsetRequestHeader) -> bool:
+    """Return whether a group is reset forwards, too."""
+    return header.is_force or _named_offset(header) is not None
 
 
 def _too_old(member: ClientChannel) -> RequestRefused:

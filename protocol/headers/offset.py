@@ -118,3 +118,5 @@ class ResetOffsetRequestHeader(Header, frozen=True, kw_only=True):
     group: GroupName
     timestamp: Timestamp = 0  # ms; -1: the end of the queue
     is_force: bool = False
+    queue_id: QueueId | None = None  # these two since RocketMQ 5; none or -1: all queues
+    offset: QueueOffset | None = None  # where the queue begins, whatever the timestamp; none or -1: by the timestamp

@@ -527,6 +527,33 @@ async def test_reset_goes_to_every_member_and_only_backwards_unless_forced(admin
     assert json.loads(member.oneways[-1].body)["offsetTable"][0]["offset"] == 2
 
 
+async def test_a_reset_of_one_queue_to_an_offset_leaves_the_others(admin: Admin) -> None:
+    """As RocketMQ 5's mqadmin asks for it, with a time that means nothing."""
+    admin.add_topic("T", 2)
+    for queue_id in (0, 1):
+        admin.store.fill("T", queue_id, *range(NOW, NOW + 5))
+        admin.offsets.commit("G", "T", queue_id, 3)
+    member = admin.add_consumer()
+
+    async def reset(queue_id: int, offset: int) -> RemotingCommand:
+        fields = {**RESET, "timestamp": "0", "queueId": str(queue_id), "offset": str(offset)}
+        return await admin.reset.reset_offsets(admin.connection, request(222, fields))
+
+    for offset in (4, 1, 3):
+        answer = await reset(1, offset)
+        assert fastjson.loads(answer.body)["offsetTable"] == {MessageQueue("T", "b-a", 1): offset}
+        assert member.oneways[-1].body == answer.body
+    for queue_id, offset in ((1, 6), (2, 0)):
+        with pytest.raises(RequestRefused, match=r"not in consume queue range|none with the id 2"):
+            await reset(queue_id, offset)
+    by_time = {**RESET, "queueId": "0", "offset": "-1"}
+    answer = await admin.reset.reset_offsets(admin.connection, request(222, by_time))
+    assert fastjson.loads(answer.body)["offsetTable"] == {MessageQueue("T", "b-a", 0): 2}
+    everywhere = {**RESET, "queueId": "-1", "offset": "-1"}
+    answer = await admin.reset.reset_offsets(admin.connection, request(222, everywhere))
+    assert set(fastjson.loads(answer.body)["offsetTable"].values()) == {2}
+
+
 async def test_reset_refusals(admin: Admin) -> None:
     async def reset() -> tuple[int, str | None]:
         with pytest.raises(RequestRefused) as refused:

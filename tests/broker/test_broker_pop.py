@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,11 +16,14 @@ from broker_store_lab import WallClock, settle
 from file_faults import BROKEN, FULL, FaultyFiles
 from trio.testing import MockClock
 
+from triomq.broker.message_writer import AwaitedPut
 from triomq.broker.pop.waiting import STUCK_MS
 from triomq.broker.processors.pop import MAX_INVISIBLE_MS, MAX_MESSAGES, MAX_WAIT_MS, MIN_INVISIBLE_MS
+from triomq.protocol import sys_flag
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import INVALID_PARAMETER, POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
 from triomq.protocol.errors import RequestRefused
+from triomq.protocol.record import decode_record
 from triomq.store.config import BrokerRole, FlushDiskType
 
 NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
@@ -81,6 +85,30 @@ async def test_what_is_not_acknowledged_comes_again_at_its_time_and_counts_the_a
             names = "flag", "born_timestamp", "born_host", "store_timestamp", "properties", "queue_offset"
             assert [getattr(again, name) for name in names] == [getattr(first, name) for name in names]
         assert lab.committed() == 0
+
+
+async def test_a_message_that_comes_again_has_every_byte_of_the_first_time_but_the_attempts(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Flag, born time, priority, tags and the rest, whatever the message has."""
+    async with open_pop(tmp_path) as lab:
+        properties = {"TAGS": "a", "KEYS": "k", "PRIORITY": "7", "__SHARDINGKEY": "s", "own": "\u00fc"}
+        message = lab.message("T", zlib.compress(b"body"), 0, properties)
+        message.flag, message.sys_flag = 0x7F, sys_flag.COMPRESSED | sys_flag.BORN_HOST_V6
+        message.born_host, message.born_timestamp = bytes(range(16)) + b"\0\0\x2a\xf8", 1_600_000_000_123
+        pending = AwaitedPut()
+        lab.writer.put(message, False, pending)
+        await pending.wait()
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 32, "invisibleTime": INVISIBLE_MS}
+        asked = {**fields, "pollTime": 60_000, "bornTime": 0, "initMode": 0, "expType": "TAG", "exp": "a"}
+        first = (await lab.ask(RequestCode.POP_MESSAGE, asked)).body
+        assert first is not None
+        for attempt in (1, 2):
+            again = (await lab.ask(RequestCode.POP_MESSAGE, asked)).body
+            assert again is not None
+            assert len(again) == len(first)
+            assert sum(before != after for before, after in zip(first, again, strict=True)) == 1
+            assert decode_record(again).reconsume_times == attempt
 
 
 async def test_acknowledging_all_but_one_and_that_one_late_repeats_only_it(

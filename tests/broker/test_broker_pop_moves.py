@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from triomq.broker.processors.offsets import Recency
 from triomq.protocol.bodies.topic_config import TopicConfig
+from triomq.protocol.errors import RequestRefused
 from triomq.protocol.record import decode_records
 
 FROM_LAST = 1
@@ -142,3 +143,34 @@ async def test_a_group_that_changes_its_mode_at_any_time_loses_nothing(
         assert set(done) == set(sent)
         assert {body for body, times in Counter(done).items() if times > 1} <= may_repeat
         assert lab.committed() == len(sent)
+
+
+# -- resets ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_delivers_again_what_is_in_flight_and_what_is_done_behind_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
+        await lab.send(6)
+        received = await lab.receive()
+        for message in received.messages[2:5]:
+            await lab.ack(received, message)
+        found: list[bytes] = []
+
+        async def wait() -> None:
+            found.extend((await lab.receive(pollTime=100_000)).bodies)
+
+        nursery.start_soon(wait)
+        await trio.sleep(0.1)
+        lab.deliveries.reset("T", "G", 0, 3)
+        await trio.sleep(0.1)
+        assert found == [b"3", b"4", b"5"]
+        assert lab.committed() == 3
+        assert await lab.ack(received, received.messages[0]) == 0  # before the offset: done
+        with pytest.raises(RequestRefused, match="not valid any more"):
+            await lab.ack(received, received.messages[5])
+    async with open_pop(tmp_path, offsets_file=lab.offsets._file) as again:
+        assert (again.deliveries.count(), (await again.receive()).bodies) == (3, [])
+        again.deliveries.reset("T", "G", 0, 3)
+        assert (await again.receive()).bodies == [b"3", b"4", b"5"]

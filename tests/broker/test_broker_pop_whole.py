@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from free_ports import free_port
 
 from triomq.protocol.codes import POLLING_TIMEOUT, RequestCode
 from triomq.protocol.command import RemotingCommand, new_request
-from triomq.protocol.record import decode_records
+from triomq.protocol.record import BatchUnit, decode_records, encode_batch_units
 from triomq.remoting.client import open_client
 
 
@@ -131,6 +132,77 @@ async def test_a_topic_that_is_deleted_and_made_again_begins_anew(tmp_path: Path
         await broker.send("T", b"new")
         received = await broker.ask(RequestCode.POP_MESSAGE, pop_fields(pollTime=5000))
         assert [message.body for message in decode_records(received.body)] == [b"new"]
+
+
+async def test_nothing_of_a_topic_that_is_deleted_stays(tmp_path: Path) -> None:
+    """Also when messages came again: that takes no topic of the group's."""
+
+    async def topics(broker: WholeBroker) -> set[str]:
+        return set(json.loads((await broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).body)["topicConfigTable"])
+
+    async with whole_broker(tmp_path) as broker:
+        at_first = await topics(broker)
+        await broker.create_topic("T", 1)
+        await broker.send("T")
+        for _ in range(3):
+            received = await broker.ask(RequestCode.POP_MESSAGE, pop_fields(invisibleTime=1000, pollTime=5000))
+            assert len(decode_records(received.body)) == 1
+        assert await topics(broker) == {*at_first, "T"}
+        assert (await broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+        assert await topics(broker) == at_first
+        assert (await broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G"})).code == 0
+        assert b"T@G" not in (await broker.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)).body
+
+
+@pytest.mark.parametrize("order", ["false", "true"])
+async def test_a_reset_of_a_group_that_receives_needs_no_members(tmp_path: Path, order: str) -> None:
+    """As RocketMQ 5's mqadmin resets a queue: it stores the offset, then asks for the reset."""
+
+    async def bodies(broker: WholeBroker) -> list[bytes]:
+        received = await broker.ask(RequestCode.POP_MESSAGE, pop_fields(order=order, invisibleTime=60_000))
+        return [message.body for message in decode_records(received.body)]
+
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", 2)
+        for queue_id in (0, 1):
+            for number in range(5):
+                await broker.send("T", f"{queue_id}.{number}".encode(), queueId=queue_id)
+        assert len(await bodies(broker)) == 10
+        fields = {"topic": "T", "queueId": 1, "timestamp": 0}
+        stored = {**fields, "consumerGroup": "G", "commitOffset": 3}
+        assert (await broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, stored)).code == 0
+        assert await bodies(broker) == []
+        asked = {**fields, "group": "G", "isForce": "false", "offset": 3}
+        for _ in range(2):
+            assert (await broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, asked)).code == 0
+            assert await bodies(broker) == [b"1.3", b"1.4"]
+        backwards = {"topic": "T", "group": "G", "timestamp": 0, "isForce": "false"}
+        assert (await broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, backwards)).code == 0
+        assert await bodies(broker) == [b"1.0", b"1.1", b"1.2", b"1.3", b"1.4"]
+        forced = {**backwards, "isForce": "true"}
+        assert (await broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, forced)).code == 0
+        assert len(await bodies(broker)) == 10
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_a_received_message_that_is_sent_on_has_no_handle_of_its_former_life(
+    tmp_path: Path, is_batch: bool
+) -> None:
+    """RocketMQ 5's clients would acknowledge it with that one."""
+    properties = "KEYS\x01k\x02POP_CK\x010 1796007771737 3000 0 0 broker-b 0 0\x02own\x01x POP_CK y"
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        if is_batch:
+            body = encode_batch_units([BatchUnit(0, b"x", properties.encode()), BatchUnit(0, b"x", b"")])
+            fields = send_fields("T", properties="", batch="true")
+        else:
+            body, fields = b"x", send_fields("T", properties=properties)
+        assert (await broker.ask(RequestCode.SEND_MESSAGE, fields, body)).code == 0
+        received = await broker.ask(RequestCode.POP_MESSAGE, pop_fields())
+        message = decode_records(received.body)[0]
+        kept = {name: value for name, value in message.properties.items() if name != "CLUSTER"}
+        assert kept == {"KEYS": "k", "own": "x POP_CK y"}
+        assert (await broker.ask(RequestCode.ACK_MESSAGE, ack_fields(received, message))).code == 0
 
 
 async def test_a_broker_without_receives_has_none_of_their_parts(tmp_path: Path) -> None:
