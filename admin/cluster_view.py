@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 QueueKey = tuple[str, str, int]
 OFFLINE = 206
+QUERY_IN_FLIGHT = 30_001
 
 
 def now_ms() -> int:
@@ -72,8 +73,37 @@ def progress(
     return {queue: found[queue] for queue in sorted(found) if topic in (None, queue[0])}
 
 
+def add_in_flight(
+    run: Run, progress_of: dict[str, dict[QueueKey, dict[str, Any]]], masters: dict[str, str] | None = None
+) -> None:
+    """Set `inFlight` and `ready` in the progress of groups, in the rows of queues from which they receive single
+    messages (POP). A broker that does not tell leaves them out: RocketMQ's, or one that wants an administrator."""
+    for name, address in (master_table(run) if masters is None else masters).items():
+        for queue in _in_flight(run, address, list(progress_of)):
+            rows = progress_of.get(queue["consumerGroup"], {})
+            row = rows.get((queue["topic"], name, queue["queueId"]))
+            if row is not None:
+                row.update(inFlight=queue["inFlight"], ready=queue["ready"])
+
+
+def _in_flight(run: Run, address: str, groups: list[str]) -> list[dict[str, Any]]:
+    """Return QUERY_IN_FLIGHT of these groups, and maybe of others."""
+    fields = {"consumerGroup": groups[0]} if len(groups) == 1 else {}
+    response = run.session.request(address, QUERY_IN_FLIGHT, fields, timeout_seconds=15)
+    if response.code != 0:
+        return []
+    body = bodies.loads(response.body)
+    if body.get("leftOut") and len(groups) > 1:  # more than fit into one response
+        return [queue for group in groups for queue in _in_flight(run, address, [group])]
+    queues: list[dict[str, Any]] = body.get("queues", [])
+    return queues
+
+
 def backlog(row: dict[str, Any]) -> int:
-    """Return how many messages wait in a queue; 0 for an offset beyond the end, which hides no backlog of others."""
+    """Return how many messages wait in a queue; 0 for an offset beyond the end, which hides no backlog of others. With
+    POP these are the ones in flight and ready: what was acknowledged behind the offset does not wait."""
+    if "inFlight" in row:
+        return int(row["inFlight"]) + int(row["ready"])
     return max(0, int(row["brokerOffset"]) - int(row["consumerOffset"]))
 
 

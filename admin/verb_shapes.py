@@ -43,6 +43,8 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     "lag": {
         "group": "string",
         "backlog": "integer",
+        "inFlight": "integer?",
+        "ready": "integer?",
         "behindMs": "integer",
         "members?": "integer",
         "topics?": "[string]",

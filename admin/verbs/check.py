@@ -5,14 +5,16 @@ plug-ins: 0 ok, 1 warning, 2 critical, 3 unknown.
 from __future__ import annotations
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import backlog, broker_table, group_names, master_table, progress
+from triomq.admin.cluster_view import add_in_flight, backlog, broker_table, group_names, master_table, progress
 from triomq.admin.errors import AdminError, UsageError
 from triomq.admin.verbs.lag import behind_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from triomq.admin.cluster_view import QueueKey
     from triomq.admin.run import Run
 
     Measured = list[tuple[str, float]]
@@ -66,10 +68,14 @@ def check_lag(run: Run) -> None:
 
         now = now_ms()
         found: Measured = []
+        progress_of: dict[str, dict[QueueKey, dict[str, Any]]] = {}
         for group in [run.get("GROUP")] if run.has("GROUP") else group_names(run):
-            rows = progress(run, group).values()
-            if not rows and run.has("GROUP"):
+            progress_of[group] = progress(run, group)
+            if not progress_of[group] and run.has("GROUP"):
                 raise AdminError(f"group {group!r} has no offsets")
+        add_in_flight(run, progress_of)
+        for group, table in progress_of.items():
+            rows = table.values()
             if run.has("seconds"):
                 found.append((group, max([behind_ms(row, now) / 1000 for row in rows], default=0.0)))
             else:

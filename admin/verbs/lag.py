@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import backlog, group_names, members, now_ms, progress
+from triomq.admin.cluster_view import add_in_flight, backlog, group_names, members, now_ms, progress
 from triomq.admin.errors import NotFound
 from triomq.admin.java_text import iso_time
 
@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from triomq.admin.cluster_view import QueueKey
     from triomq.admin.run import Run
 
 
@@ -30,6 +31,7 @@ def _one(run: Run, group: str) -> None:
     rows = progress(run, group, run.get("topic") or None)
     if not rows:
         raise NotFound(f"group {group!r} has no offsets: it has read nothing yet, it broadcasts, or its name is wrong")
+    add_in_flight(run, {group: rows})
     now = now_ms()
     items: list[dict[str, Any]] = [
         {
@@ -38,6 +40,8 @@ def _one(run: Run, group: str) -> None:
             "brokerName": name,
             "queueId": number,
             "backlog": backlog(row),
+            "inFlight": row.get("inFlight"),
+            "ready": row.get("ready"),
             "behindMs": behind_ms(row, now),
             "brokerOffset": row["brokerOffset"],
             "consumerOffset": row["consumerOffset"],
@@ -52,6 +56,7 @@ def _one(run: Run, group: str) -> None:
         "brokerName": "BROKER",
         "queueId": "QUEUE",
         "backlog": "BACKLOG",
+        **_pop_columns(items),
         "behindMs": "BEHIND MS",
         "consumerOffset": "OFFSET",
         "brokerOffset": "END",
@@ -63,8 +68,9 @@ def _one(run: Run, group: str) -> None:
 def _all(run: Run) -> None:
     now = now_ms()
     items: list[dict[str, Any]] = []
-    for group in group_names(run):
-        rows = progress(run, group, run.get("topic") or None)
+    progress_of = {group: progress(run, group, run.get("topic") or None) for group in group_names(run)}
+    add_in_flight(run, progress_of)
+    for group, rows in progress_of.items():
         waiting = sum(map(backlog, rows.values()))
         if not rows or waiting < run.number("atLeast", 0):
             continue
@@ -72,11 +78,30 @@ def _all(run: Run) -> None:
             {
                 "group": group,
                 "backlog": waiting,
+                "inFlight": _sum(rows, "inFlight"),
+                "ready": _sum(rows, "ready"),
                 "behindMs": max([behind_ms(row, now) for row in rows.values()]),
                 "members": len(members(run, group)),
                 "topics": sorted({queue[0] for queue in rows}),
             }
         )
     items.sort(key=lambda item: (-item["backlog"], -item["behindMs"], item["group"]))
-    columns = {"group": "GROUP", "backlog": "BACKLOG", "behindMs": "BEHIND MS", "members": "MEMBERS"}
+    columns = {
+        "group": "GROUP",
+        "backlog": "BACKLOG",
+        **_pop_columns(items),
+        "behindMs": "BEHIND MS",
+        "members": "MEMBERS",
+    }
     run.out.table(columns, items[: run.number("first", len(items))])
+
+
+def _sum(rows: dict[QueueKey, dict[str, Any]], name: str) -> int | None:
+    """Return the sum over the queues from which a group receives single messages (POP); None if there is none."""
+    found = [row[name] for row in rows.values() if name in row]
+    return sum(found) if found else None
+
+
+def _pop_columns(items: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the columns that only POP has something in."""
+    return {"inFlight": "IN FLIGHT", "ready": "READY"} if any(item["ready"] is not None for item in items) else {}

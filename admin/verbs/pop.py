@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import chosen_brokers
+from triomq.admin.cluster_view import QUERY_IN_FLIGHT, chosen_brokers
 from triomq.admin.errors import NotFound, UsageError
 from triomq.admin.session import Refused
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from triomq.admin.run import Run
     from triomq.protocol.json_frame import Response
 
-QUERY_IN_FLIGHT, RELEASE_IN_FLIGHT = 30_001, 30_002
+RELEASE_IN_FLIGHT = 30_002
 NOT_SUPPORTED = 3
 ALL_QUEUES = -1
 COLUMNS = {

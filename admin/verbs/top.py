@@ -10,7 +10,7 @@ import os
 import sys
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import backlog, broker_table, group_names, master_table, now_ms, progress
+from triomq.admin.cluster_view import add_in_flight, backlog, broker_table, group_names, master_table, now_ms, progress
 from triomq.admin.commands.brokers import first_number
 from triomq.admin.errors import AdminError, Unreachable, UsageError
 from triomq.admin.output import table_lines
@@ -84,6 +84,7 @@ def _measured(run: Run, rates: Rates, earlier: dict[str, int]) -> tuple[Items, I
     brokers, silent = _brokers(run)
     masters = {name: address for name, address in master_table(run).items() if address not in silent}
     read: Progress = {group: progress(run, group, masters=masters) for group in group_names(run, masters)}
+    add_in_flight(run, read, masters)
     topics = rates.items(_totals(run, masters, read))
     groups = _groups(read, earlier)
     earlier.clear()
