@@ -4,7 +4,7 @@ pip install .                       the C speedups where a C compiler is there, 
 TRIOMQ_COMPILE=1 pip install .      these and the modules of compiled.txt, compiled by mypyc; needs a C compiler
 TRIOMQ_PURE=1 pip install .         none
 
-MYPYC_OPT_LEVEL=1 (default 3) makes the compiled modules in less than half of the time, and slower.
+MYPYC_OPT_LEVEL=0 (default 3) makes the compiled modules in less than half of the time, and slower.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -60,6 +61,10 @@ a processor, so what needs them is together."""
 last_of_share: dict[str, str] = {}
 """Share -> the last test of it."""
 
+PROCESSOR_SECONDS = "processor seconds"
+_processor_seconds = 0.0
+"""Those that were spent before the present test."""
+
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
@@ -92,8 +97,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave the thousands of tests out of garbage collection: each full one would look at all of them."""
+    global _processor_seconds
     gc.collect()
     gc.freeze()
+    _processor_seconds = processor_seconds()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -107,16 +114,38 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByShare(config, log)
 
 
+def processor_seconds() -> float:
+    """Return what this process and those of its children that have ended have taken of the processors."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note in each report what the processors have done since the one before. What a daemon did counts when it ends."""
+    global _processor_seconds
+    report = yield
+    before, _processor_seconds = _processor_seconds, processor_seconds()
+    report.user_properties.append((PROCESSOR_SECONDS, _processor_seconds - before))
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what the longest shares of tests took: none can end sooner with more processes. Only with --durations."""
     if not config.option.durations:
         return
-    seconds: defaultdict[str, float] = defaultdict(float)
+    took: defaultdict[str, float] = defaultdict(float)
+    used: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[share_of(report.nodeid)] += report.duration
+                share = share_of(report.nodeid)
+                took[share] += report.duration
+                used[share] += sum(
+                    float(str(value)) for name, value in report.user_properties if name == PROCESSOR_SECONDS
+                )
     terminalreporter.section("files that took longest")
-    for share, took in sorted(seconds.items(), key=lambda each: -each[1])[:20]:
-        terminalreporter.write_line(f"{took:7.1f}s {share}")
-    terminalreporter.write_line(f"{sum(seconds.values()):7.1f}s in all")
+    terminalreporter.write_line("        s   of a processor")
+    for share, seconds in sorted(took.items(), key=lambda each: -each[1])[:40]:
+        terminalreporter.write_line(f"{seconds:9.1f} {used[share]:9.1f}   {share}")
+    terminalreporter.write_line(f"{sum(took.values()):9.1f} {sum(used.values()):9.1f}   in all")

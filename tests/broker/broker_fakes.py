@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
+import trio
+
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse, Value
@@ -33,6 +35,7 @@ class FakeConnection(Connection):
         self.oneways: list[RemotingCommand] = []
         self.invoked: list[tuple[RemotingCommand, float]] = []
         self.answers: list[tuple[RemotingCommand, RemotingCommand]] = []
+        self.has_answered = trio.Event()
         self.on_invoke: Callable[[RemotingCommand], Awaitable[RemotingCommand]] | None = None
         self.on_answer: Callable[..., None] | None = None
         self.is_full = False
@@ -74,6 +77,7 @@ class FakeConnection(Connection):
 
     def answer(self, request: RemotingCommand, response: RemotingCommand, since: float = inf) -> None:
         self.answers.append((request, response))
+        self.has_answered.set()
 
     def answer_filled(
         self, request: RemotingCommand, template: ResponseTemplate, code: int, values: tuple[Value, ...], since: float

@@ -143,10 +143,9 @@ class PopLab(Lab):
         response = self.processors[code](connection, request)
         if response is not None and not isinstance(response, RemotingCommand):
             response = await response  # type: ignore[misc]
-        while response is None:
-            await trio.sleep(0.001)
-            if connection.answers:
-                _, response = connection.answers[0]
+        if response is None:
+            await connection.has_answered.wait()
+            _, response = connection.answers[0]
         assert isinstance(response, RemotingCommand)
         return response
 
