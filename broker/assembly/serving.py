@@ -119,8 +119,12 @@ class Serving(Struct, frozen=True):
         if self.group is not None:
             await self.group.table_log.load()
         elif not self.tables.configuration.role.is_slave:
-            self.replication.follower.copied.leads()
             metadata = self.tables.metadata
+            copied = self.replication.follower.copied
+            if copied.is_known():
+                metadata.offsets.set_back(self.store.reading.max_offset)
+                await metadata.offsets.save()  # before this broker forgets that it was a slave
+            copied.leads()
             await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
             self.tables.request_modes.keep_only(
                 lambda topic: metadata.topics.get(topic) is not None,

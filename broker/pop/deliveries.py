@@ -201,8 +201,8 @@ class Deliveries:
         for queue in list(self._queues.values()):
             key = queue.key
             in_flight, committed = queue.in_flight, self._offsets.query(key.group, key.topic, key.queue_id)
-            begin = max(self._reading.min_offset(key.topic, key.queue_id), committed)
-            end = max(self._reading.max_offset(key.topic, key.queue_id), begin)
+            end = self._reading.max_offset(key.topic, key.queue_id)
+            begin = min(max(self._reading.min_offset(key.topic, key.queue_id), committed), end)
             before = in_flight.next_offset
             lost = in_flight.forget(begin, end)
             if lost or in_flight.next_offset < before:

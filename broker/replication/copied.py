@@ -40,9 +40,13 @@ class CopiedPart:
             self._save(begin)
         return begin
 
+    def is_known(self) -> bool:
+        """Return whether this broker was a slave until now."""
+        return self._file.load(decode_copied) is not None
+
     def leads(self) -> None:
         """Forget the offset: this broker is a master, and appends to the log itself."""
-        if self._file.load(decode_copied) is not None:
+        if self.is_known():
             self._save(None)
 
     def _save(self, begin: int | None) -> None:

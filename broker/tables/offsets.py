@@ -147,6 +147,24 @@ class OffsetTable:
         entry[queue_id] = queue_offset
         self._changed(key)
 
+    def set_back(self, max_offset: Callable[[str, int], int]) -> None:
+        """Set offsets behind the end of their queue, which `max_offset` returns, back to it: a slave has copied them
+        from a master whose log was longer, and their places will have other messages."""
+        for group in self.groups():
+            for topic in self.topics_of_group(group):
+                for queue_id, queue_offset in self.queues(group, topic).items():
+                    end = max(0, max_offset(topic, queue_id))
+                    if queue_offset > end:
+                        log.warning(
+                            "committed offset set back to the end of its queue",
+                            group=group,
+                            topic=topic,
+                            queue_id=queue_id,
+                            committed=queue_offset,
+                            end=end,
+                        )
+                        self.commit(group, topic, queue_id, end)
+
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Replace the target group's offsets for the topic by those of the source group."""
         queues = self.queues(source_group, topic)

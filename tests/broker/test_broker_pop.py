@@ -805,6 +805,27 @@ async def test_what_the_store_lost_is_dropped_before_its_offsets_mean_other_mess
     await lab.store.close()
 
 
+async def test_a_group_whose_offset_lies_beyond_what_the_store_lost_receives_what_comes_there(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path / "a") as lab:
+        await lab.send(6)
+        received = await lab.receive()
+        for message in received.messages:
+            await lab.ack(received, message)
+        former = lab
+    async with open_pop(tmp_path / "b") as shorter:
+        await shorter.send(3)
+    (tmp_path / "a" / "pop").rename(tmp_path / "b" / "pop")  # the power failed: the store has three messages only
+    lab = await reopen(former, tmp_path / "b")
+    lab.offsets.commit("G", "T", 0, 6)
+    await lab.load()
+    assert lab.committed() == 3
+    sent = await lab.send(3)
+    assert (await lab.receive()).bodies == sent
+    await lab.store.close()
+
+
 async def test_a_log_that_ends_anywhere_loses_no_message(tmp_path: Path, autojump_clock: MockClock) -> None:
     """Cut at each byte: what was not acknowledged comes again, and what is known as acknowledged does not."""
     async with open_pop(tmp_path) as lab:

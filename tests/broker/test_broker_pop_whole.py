@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -224,3 +225,31 @@ async def test_a_log_of_another_version_stops_the_start_and_stays(tmp_path: Path
         async with whole_broker(tmp_path):
             pass
     assert path.exists()
+
+
+async def test_a_promoted_slave_with_a_shorter_log_delivers_what_gets_the_places_of_lost_messages(
+    tmp_path: Path,
+) -> None:
+    for name, count in (("master", 6), ("slave", 3)):
+        async with whole_broker(tmp_path / name) as broker:
+            await broker.create_topic("T", 1)
+            for number in range(count):
+                await broker.send("T", f"m{number}".encode(), queueId=0)
+            received = await broker.ask(RequestCode.POP_MESSAGE, pop_fields())
+            messages = decode_records(received.body)
+            assert len(messages) == count
+            for message in messages:
+                assert (await broker.ask(RequestCode.ACK_MESSAGE, ack_fields(received, message))).code == 0
+    tables = [tmp_path / name / "store" / "config" / "consumerOffset.json" for name in ("master", "slave")]
+    tables[1].write_bytes(tables[0].read_bytes())  # of the master it has three messages, and all tables
+    shutil.rmtree(tmp_path / "slave" / "store" / "pop")
+    tables[1].with_name("copied.json").write_text('{"copiedFrom":0}')
+    async with whole_broker(tmp_path / "slave") as broker:
+        assert '"T@G":{0:3}' in "".join(tables[1].read_text().split()), (
+            "another start does not know that it was a slave"
+        )
+        for number in range(3):
+            await broker.send("T", f"new{number}".encode(), queueId=0)
+        received = await broker.ask(RequestCode.POP_MESSAGE, pop_fields())
+        found = [(message.queue_offset, message.body) for message in decode_records(received.body)]
+        assert found == [(3, b"new0"), (4, b"new1"), (5, b"new2")]
