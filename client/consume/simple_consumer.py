@@ -26,22 +26,19 @@ import trio
 from triomq.client.consume.filter_checks import FilterChecks
 from triomq.client.consume.held_receives import HeldReceives, Request
 from triomq.client.consume.pulling import show
+from triomq.client.consume.settling import Settling
 from triomq.client.core import pop_requests, requests
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.errors import (
     AcksFailed,
-    BrokerRefused,
     ClientClosed,
     ConfigurationError,
-    InvisibleTimeOver,
     MQClientError,
     NoRoute,
-    NotSettled,
 )
 from triomq.client.core.group_names import check_group
 from triomq.client.core.log import get_logger, report
-from triomq.client.core.received_message import Receipt, ReceivedMessage
-from triomq.client.core.requests import Call, T
+from triomq.client.core.received_message import ReceivedMessage
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
@@ -71,11 +68,7 @@ PAUSE_SECONDS: Final = 0.5
 """Pause after a broker that did not hold a request although it had nothing."""
 LEFT_OUT_SECONDS: Final = 10.0
 """How long a place that failed is asked only after the others."""
-GIVE_BACK_MS: Final = 1000
-"""When a message comes again whose receive was cancelled: the shortest invisible time."""
 LEAVE_SECONDS: Final = 5.0
-ACKS_OF_A_REQUEST: Final = 1000
-REQUESTS_AT_ONCE: Final = 16
 ALL_QUEUES: Final = -1
 INIT_MODES: Final = {ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET: 0, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET: 1}
 
@@ -128,10 +121,9 @@ class SimpleConsumer(OpenedWithClient):
         self._tell_brokers = False
         self._waiting: set[trio.CancelScope] = set()
         self._held_receives = HeldReceives(self._client)
+        self._settling = Settling(self._client, self.group)
         self._left_out: dict[Place, float] = {}
         """Places that failed, and until when they are left out (trio's time)."""
-        self._extensions: dict[Receipt, trio.Event] = {}
-        """Receipts that are about to be replaced."""
         self._lost_attempts: dict[Place, str] = {}
         """Ordered receives whose responses were lost: the broker repeats what it had answered to the same attempt."""
 
@@ -321,9 +313,8 @@ class SimpleConsumer(OpenedWithClient):
             self._lost_attempts[place] = attempt_id
             return
         for message in messages:
-            call = pop_requests.change_invisible_time(message._receipt, GIVE_BACK_MS, self._client.config.now_ms())
             try:
-                await self._held(call, message._receipt)
+                await self._settling.give_back(message)
             except MQClientError as error:
                 report(log, "message of a cancelled receive not given back", error, id=message.msg_id)
 
@@ -334,7 +325,7 @@ class SimpleConsumer(OpenedWithClient):
         if made.tags_set and not made.class_filter_mode:
             unwanted = [message for message in messages if message.tags not in made.tags_set]
         if unwanted:
-            for message, error in await self._acknowledge(unwanted):
+            for message, error in await self._settling.acknowledge_all(unwanted):
                 report(log, "message of another tag not acknowledged", error, id=message.msg_id)
             messages = [message for message in messages if message.tags in made.tags_set]
         for message in messages:
@@ -353,15 +344,10 @@ class SimpleConsumer(OpenedWithClient):
         self._check_open()
         await trio.lowlevel.checkpoint()
         if isinstance(messages, MessageExt):
-            receipt = await self._last_receipt(messages)
-            await self._held(pop_requests.acknowledge(receipt), receipt)
+            await self._settling.acknowledge(messages)
             return
         every = list(messages)
-        for message in every:
-            self._receipt(message)
-        for message in every:
-            await self._last_receipt(message)
-        failures = await self._acknowledge(every)
+        failures = await self._settling.acknowledge_all(every)
         if failures:
             raise AcksFailed(f"{len(failures)} of {len(every)} messages not acknowledged", failures)
 
@@ -371,77 +357,7 @@ class SimpleConsumer(OpenedWithClient):
         message, and ConfigurationError."""
         self._check_open()
         await trio.lowlevel.checkpoint()
-        invisible_ms = _invisible_ms(seconds)
-        receipt = await self._last_receipt(message)
-        done = self._extensions[receipt] = trio.Event()
-        call = pop_requests.change_invisible_time(receipt, invisible_ms, self._client.config.now_ms())
-        try:
-            # A response that nobody waited for would have the new handle.
-            with trio.CancelScope(shield=True):
-                message._receipt = await self._held(call, receipt)
-        finally:
-            del self._extensions[receipt]
-            done.set()
-
-    async def _last_receipt(self, message: MessageExt) -> Receipt:
-        """Return the receipt of a message when no request is about to replace it. Raises NotSettled."""
-        while (extension := self._extensions.get(self._receipt(message))) is not None:
-            await extension.wait()
-        return self._receipt(message)
-
-    async def _acknowledge(self, messages: Sequence[ReceivedMessage]) -> list[tuple[ReceivedMessage, MQClientError]]:
-        """Acknowledge messages; return those that failed."""
-        now_ms = self._client.config.now_ms()
-        singles: list[list[ReceivedMessage]] = []
-        of_brokers: dict[str, list[ReceivedMessage]] = {}
-        for message in messages:
-            if pop_requests.fits_batch(message._receipt, now_ms):
-                of_brokers.setdefault(message._receipt.handle.broker_name, []).append(message)
-            else:
-                singles.append([message])
-        batches = [
-            each[first : first + ACKS_OF_A_REQUEST]
-            for each in of_brokers.values()
-            for first in range(0, len(each), ACKS_OF_A_REQUEST)
-        ]
-        failures: list[tuple[ReceivedMessage, MQClientError]] = []
-        limit = trio.CapacityLimiter(REQUESTS_AT_ONCE)
-
-        async def one(batch: list[ReceivedMessage]) -> None:
-            async with limit:
-                receipts = [message._receipt for message in batch]
-                is_one = len(receipts) == 1
-                call = pop_requests.acknowledge(*receipts) if is_one else pop_requests.acknowledge_many(receipts)
-                try:
-                    await self._held(call, receipts[0])
-                except MQClientError as error:
-                    failures.extend((message, error) for message in batch)
-
-        async with trio.open_nursery() as nursery:
-            for batch in (*batches, *singles):
-                nursery.start_soon(one, batch)
-        return failures
-
-    async def _held(self, call: Call[T], receipt: Receipt) -> T:
-        """Send a request to the broker of a message. Raises InvisibleTimeOver, BrokerRefused, BrokerUnreachable,
-        OperationTimeout."""
-        try:
-            address = await self._client.master_of(receipt.handle.broker_name, receipt.topic)
-            return await self._client.call(address, call)
-        except BrokerRefused as error:
-            if error.code != ResponseCode.NO_MESSAGE:
-                raise
-            why = f"{call.action}: its time is over, it is delivered again ({error.remark})"
-            raise InvisibleTimeOver(why) from error
-
-    def _receipt(self, message: MessageExt) -> Receipt:
-        """Return the receipt of a message that this group has received. Raises NotSettled."""
-        if not isinstance(message, ReceivedMessage):
-            raise NotSettled(f"{message!r} was not received by a SimpleConsumer")
-        receipt = message._receipt
-        if receipt.group != self.group:
-            raise NotSettled(f"this message was received by the group {receipt.group}, not by {self.group}")
-        return receipt
+        await self._settling.hide(message, _invisible_ms(seconds))
 
     def _check_open(self) -> None:
         if not self._is_open:
