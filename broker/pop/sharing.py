@@ -1,8 +1,7 @@
-"""How the clients of a group share the queues of a topic: which positions of the sorted list of queues one of them has.
+"""Which queues of a topic the broker assigns to one client of a group (RocketMQ: QueryAssignmentProcessor).
 
-The broker does here what clients of RocketMQ otherwise do themselves, by the strategy that the client names (RocketMQ:
-AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle, QueryAssignmentProcessor). All members have to
-come to the same result, so both lists are sorted.
+It does what clients of RocketMQ otherwise do themselves, by the strategy that the client names. Queues and clients are
+sorted.
 """
 
 from __future__ import annotations
@@ -10,18 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-
-def evenly(queues: int, clients: int, client: int) -> range:
-    """Return neighbouring queues; the first clients have one more than the others if it does not come out even."""
-    each, more = divmod(queues, clients)
-    begin = client * each + min(client, more)
-    return range(begin, begin + each + (client < more))
-
-
-def in_a_circle(queues: int, clients: int, client: int) -> range:
-    """Return every `clients`-th queue."""
-    return range(client, queues, clients)
-
+from triomq.protocol.sharing import evenly, in_a_circle
 
 STRATEGIES: Final[Mapping[str, Callable[[int, int, int], range]]] = {"AVG": evenly, "AVG_BY_CIRCLE": in_a_circle}
 """By the names that clients of RocketMQ send."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from triomq.client.core.by_arguments import ByArguments
 from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.sharing import evenly, in_a_circle
 
 
 class Strategy(Protocol):
@@ -40,10 +41,7 @@ class Averagely(ByArguments):
     ) -> list[MessageQueue]:
         if member not in members:
             return []
-        index = members.index(member)
-        size, larger_blocks = divmod(len(queues), len(members))
-        start = index * size + min(index, larger_blocks)
-        return list(queues[start : start + size + (1 if index < larger_blocks else 0)])
+        return [queues[at] for at in evenly(len(queues), len(members), members.index(member))]
 
 
 class AveragelyByCircle(ByArguments):
@@ -54,7 +52,9 @@ class AveragelyByCircle(ByArguments):
     def __call__(
         self, group: str, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        return list(queues[members.index(member) :: len(members)]) if member in members else []
+        if member not in members:
+            return []
+        return [queues[at] for at in in_a_circle(len(queues), len(members), members.index(member))]
 
 
 def md5_ring_position(text: str) -> int:
