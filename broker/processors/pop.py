@@ -247,7 +247,8 @@ class PopProcessor:
         records, body = received.records, b"".join(received.records)
         for queue_id, offsets in received.offsets.items():
             size_bytes = received.sizes[queue_id]
-            self._stats.group_get(group, topic, queue_id, len(offsets), size_bytes, offsets[-1] + 1)
+            next_offset = self._deliveries.next_offset(topic, group, queue_id)
+            self._stats.group_get(group, topic, queue_id, len(offsets), size_bytes, next_offset)
         quotas = self._quotas()
         if quotas is not None:
             quotas.pulled(parked.connection, parked.request, group, len(records), len(body))

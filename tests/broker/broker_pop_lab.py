@@ -114,6 +114,7 @@ class PopLab(Lab):
         self.deliveries.use(self.log)
         self.waiting = Waiting(self.deliveries, self.store.reading, self.polling, self.now_ms)
         self.deliveries.tell(DeliveryEvents(times_changed=self.waiting.times_changed, moved=self.waiting.wake))
+        self.stats = BrokerStats("C", now_ms=self.now_ms)
         self.receives = PopProcessor(
             self.configuration,
             self.store,
@@ -123,7 +124,7 @@ class PopLab(Lab):
             ),
             self.waiting,
             DeadLetters(self.deliveries, self.topics, self.writer),
-            stats=BrokerStats("C", now_ms=self.now_ms),
+            stats=self.stats,
             quotas=lambda: None,
         )
         self.acks = AckProcessor(self.configuration, self.tables, self.store, self.deliveries, self.log)

@@ -87,6 +87,18 @@ async def test_what_is_not_acknowledged_comes_again_at_its_time_and_counts_the_a
         assert lab.committed() == 0
 
 
+async def test_what_comes_again_does_not_move_back_what_the_group_was_handed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """mqadmin of RocketMQ 5 shows the distance from there to the committed offset as messages in flight."""
+    async with open_pop(tmp_path) as lab:
+        await lab.send(3)
+        assert (await lab.receive()).bodies == [b"0", b"1", b"2"]
+        await trio.sleep(INVISIBLE_MS / 1000)
+        assert (await lab.receive(maxMsgNums=1)).bodies == [b"0"]
+        assert (lab.committed(), lab.stats.next_offset("G", "T", 0)) == (0, 3)
+
+
 async def test_a_message_that_comes_again_has_every_byte_of_the_first_time_but_the_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
