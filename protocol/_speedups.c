@@ -549,7 +549,7 @@ static PyObject *properties_with(PyObject *module, PyObject *const *arguments, P
 PyDoc_STRVAR(properties_to_store_doc,
 "properties_to_store($module, text, cluster, wanted, /)\n--\n\n-> (stored, wait, what read_properties returns) | None\n\n"
 "The properties that a client sent as they are stored: without WAIT, with CLUSTER. Return None for repeated names,\n"
-"CLUSTER among them, more than 32 of them, and text that is not ASCII.");
+"CLUSTER or POP_CK among them, more than 32 of them, and text that is not ASCII.");
 
 static PyObject *properties_to_store(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -577,7 +577,7 @@ static PyObject *properties_to_store(PyObject *module, PyObject *const *argument
             continue;
         }
         note_pair(&noted, name, value);
-        if (noted.is_repeated || is_name(name, "CLUSTER"))
+        if (noted.is_repeated || is_name(name, "CLUSTER") || is_name(name, "POP_CK"))
             Py_RETURN_NONE;
         kept[kept_pairs++] = (Bytes){pair, at - 1 - pair};
         size += at - pair;

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, overload
 
 from triomq.protocol import property_names as names
 from triomq.protocol.java import cached_string_hash
-from triomq.protocol.properties import PROPERTY_SEPARATOR, encode, format, parse, parse_bytes
+from triomq.protocol.properties import PROPERTY_SEPARATOR, encode, parse, parse_bytes
 from triomq.protocol.speedups import accelerated
 
 Noted: TypeAlias = tuple[int, str | None, str | None, tuple[str | None, ...] | None, bool]
@@ -49,11 +49,12 @@ def read_properties_reference(stored: bytes, wanted: tuple[str, ...]) -> Noted:
 def properties_to_store_reference(text: str, cluster: str, wanted: tuple[str, ...]) -> tuple[bytes, str | None, Noted]:
     """Return the bytes to store of the properties that a client sent, its WAIT, and what the bytes say.
 
-    They have CLUSTER. They lack WAIT, which is for the broker that gets the message, and pairs without a name or a
-    value. The C function returns None for repeated names, for CLUSTER among those sent, for more than 32 of them and
-    for text that is not ASCII.
+    They have CLUSTER. They lack WAIT, which is for the broker that gets the message, the handle of a message that was
+    received (`unit_text`), and pairs without a name or a value. The C function returns None for repeated names, for
+    CLUSTER or a handle among those sent, for more than 32 of them and for text that is not ASCII.
     """
     table = parse(text)
+    table.pop(names.POP_CHECKPOINT, None)
     wait = table.pop(names.WAIT, None)
     table[names.CLUSTER] = cluster
     stored = encode(table)
@@ -149,8 +150,6 @@ def of(table: Mapping[str, str]) -> StoredProperties:
 
 def sent(text: str, cluster: str) -> tuple[StoredProperties, str | None]:
     """Return what a broker of this cluster stores of the properties that a client sent, and the client's WAIT."""
-    if names.POP_CHECKPOINT in text:
-        text = format(_without_handle(parse(text)))
     found = _to_store(text, cluster, SPECIAL)
     if found is None:
         found = properties_to_store_reference(text, cluster, SPECIAL)
@@ -159,15 +158,14 @@ def sent(text: str, cluster: str) -> tuple[StoredProperties, str | None]:
 
 
 def unit_text(text: bytes) -> bytes:
-    """Return what a broker stores of the properties that one message of a batch was sent with."""
-    return encode(_without_handle(parse_bytes(text))) if _HANDLE in text else text
-
-
-def _without_handle(table: dict[str, str]) -> dict[str, str]:
-    """Leave out the receipt handle of a message that was received and is sent on: RocketMQ 5's clients would take it
-    for that of the new message, and could not acknowledge it."""
+    """Return what a broker stores of the properties that one message of a batch was sent with: without the receipt
+    handle of a message that was received and is sent on. RocketMQ 5's clients would acknowledge the new message with
+    it, and be refused."""
+    if _HANDLE not in text:
+        return text
+    table = parse_bytes(text)
     table.pop(names.POP_CHECKPOINT, None)
-    return table
+    return encode(table)
 
 
 NONE: Final = of({})

@@ -77,7 +77,7 @@ def test_offset_message_id(c: ModuleType, host: bytes, offset: int) -> None:
 PROPERTY_NAMES = [names.WAIT, names.TAGS, names.KEYS, names.UNIQ_KEY, names.MSG_REGION, "TA", "a", ""]
 SPECIAL_NAMES = [
     *(names.DELAY, names.TRANSACTION_PREPARED, names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET),
-    names.CLUSTER,
+    *(names.CLUSTER, names.POP_CHECKPOINT),
 ]
 pair = st.one_of(
     st.builds(
@@ -102,7 +102,7 @@ def test_properties_to_store(c: ModuleType, text: str, cluster: str, wanted: tup
     found = [each.partition("\x01") for each in text.split("\x02")]
     known = [name for name, _, value in found if name and value]
     is_left_to_python = not text.isascii() or not cluster.isascii() or len(set(known)) < len(known)
-    assert is_left_to_python or names.CLUSTER in known
+    assert is_left_to_python or {names.CLUSTER, names.POP_CHECKPOINT} & set(known)
 
 
 def test_properties_to_store_by_example(c: ModuleType) -> None:
