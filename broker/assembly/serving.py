@@ -124,7 +124,7 @@ class Serving(Struct, frozen=True):
             if copied.is_known():
                 metadata.offsets.set_back(self.store.reading.max_offset)
                 await metadata.offsets.save()  # before this broker forgets that it was a slave
-            copied.leads()
+                copied.leads()
             await TopicDeletion(metadata.topics, metadata.offsets, self.store).complete()
             self.tables.request_modes.keep_only(
                 lambda topic: metadata.topics.get(topic) is not None,

@@ -789,20 +789,24 @@ async def test_a_start_knows_what_is_in_flight(tmp_path: Path, autojump_clock: M
     await lab.store.close()
 
 
+async def after_a_power_failure(root: Path) -> PopLab:
+    """Return a lab whose six messages were acknowledged. The store in `root / "b"` has three of them only, and its log
+    of messages in flight knows of all."""
+    async with open_pop(root / "a") as former:
+        await former.send(6)
+        received = await former.receive()
+        for message in received.messages:
+            await former.ack(received, message)
+    async with open_pop(root / "b") as shorter:
+        await shorter.send(3)
+    (root / "a" / "pop").rename(root / "b" / "pop")
+    return former
+
+
 async def test_what_the_store_lost_is_dropped_before_its_offsets_mean_other_messages(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_pop(tmp_path / "a") as lab:
-        await lab.send(6)
-        received = await lab.receive()
-        for message in received.messages:
-            await lab.ack(received, message)
-        former = lab
-    async with open_pop(tmp_path / "b") as shorter:
-        await shorter.send(3)
-    for file in (tmp_path / "a" / "pop").iterdir():  # the power failed: the store has three messages only
-        (tmp_path / "b" / "pop").mkdir(exist_ok=True)
-        (tmp_path / "b" / "pop" / file.name).write_bytes(file.read_bytes())
+    former = await after_a_power_failure(tmp_path)
     files = FaultyFiles()
     for _ in range(2):  # the second start finds that it was dropped
         lab = await reopen(former, tmp_path / "b", files=files)
@@ -820,15 +824,7 @@ async def test_what_the_store_lost_is_dropped_before_its_offsets_mean_other_mess
 async def test_a_group_whose_offset_lies_beyond_what_the_store_lost_receives_what_comes_there(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_pop(tmp_path / "a") as lab:
-        await lab.send(6)
-        received = await lab.receive()
-        for message in received.messages:
-            await lab.ack(received, message)
-        former = lab
-    async with open_pop(tmp_path / "b") as shorter:
-        await shorter.send(3)
-    (tmp_path / "a" / "pop").rename(tmp_path / "b" / "pop")  # the power failed: the store has three messages only
+    former = await after_a_power_failure(tmp_path)
     lab = await reopen(former, tmp_path / "b")
     lab.offsets.commit("G", "T", 0, 6)
     await lab.load()

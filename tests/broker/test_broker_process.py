@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from daemon_logs import wait_for_log
 from free_ports import free_port
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -27,9 +27,7 @@ def start(home: Path, text: str) -> subprocess.Popen[str]:
     )
     assert process.stdout is not None
     assert "boot success" in process.stdout.readline()
-    log, deadline = home / "logs" / "rocketmqlogs" / "broker.log", time.monotonic() + 60
-    while not log.exists() and time.monotonic() < deadline:  # a thread of its own writes it
-        time.sleep(0.01)
+    wait_for_log(home / "logs" / "rocketmqlogs" / "broker.log")
     return process
 
 
