@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 from broker_scrape import WatchedBroker, watched
 from broker_whole import ANSWER_SECONDS
 from free_ports import free_port
 from structlog.testing import capture_logs
 
+from triomq.broker.group.table_log import TableLog
 from triomq.dledger import status
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -53,6 +55,28 @@ async def test_a_member_that_leads_says_so_everywhere(tmp_path: Path) -> None:
         assert scrape.value("triomq_dledger_committed_index") == found.last
         assert scrape.value("triomq_dledger_begin_index") == 0
         assert scrape.value("triomq_dledger_tables_current") == 1
+
+
+async def test_a_leader_is_ready_only_once_it_takes_sends_and_changes_of_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, may_go_on, lead = trio.Event(), trio.Event(), TableLog.lead
+
+    async def held(table_log: TableLog, term: int) -> None:
+        reached.set()
+        await may_go_on.wait()
+        await lead(table_log, term)
+
+    monkeypatch.setattr(TableLog, "lead", held)
+    async with watched(tmp_path, **member_of(f"n0-127.0.0.1:{free_port()}")) as it:
+        with trio.fail_after(ANSWER_SECONDS):
+            await reached.wait()
+        code, checks = await it.ready()
+        assert (code, checks["replication"]) == (503, (False, "is about to lead the group"))
+        may_go_on.set()
+        await until_ready(it)
+        await it.broker.create_topic("T", 1)
+        assert (await it.broker.send("T")).code == ResponseCode.SUCCESS
 
 
 async def test_a_group_of_one_stops_without_a_warning(tmp_path: Path) -> None:
