@@ -28,7 +28,8 @@ from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.link import NameServerLink
 from triomq.broker.pop import log_records
-from triomq.broker.pop.deliveries import Deliveries, _Queue
+from triomq.broker.pop.deliveries import Deliveries
+from triomq.broker.pop.group_queues import GroupQueue
 from triomq.broker.pop.in_flight import InFlight
 from triomq.broker.pop.log import InFlightLog
 from triomq.broker.pop.waiting import Waiting
@@ -206,7 +207,7 @@ BUGS = {
     ),
     "a_handle_that_outlives_a_change": Bug(InFlight, "change", wrong.keeps_the_handle, Shape((POPPED,), faults=_CALM)),
     "receives_that_are_never_woken": Bug(Waiting, "wake", wrong.nothing, Shape((POPPED,), faults=_CALM), seed=15),
-    "a_second_batch_of_a_queue": Bug(_Queue, "is_blocked", wrong.always(False), Shape((POPPED_IN_ORDER,))),
+    "a_second_batch_of_a_queue": Bug(GroupQueue, "is_blocked", wrong.always(False), Shape((POPPED_IN_ORDER,))),
     "a_batch_in_the_order_of_its_times": Bug(
         InFlight, "offsets", wrong.by_their_times, Shape((POPPED_IN_ORDER,)), seed=6
     ),

@@ -239,9 +239,10 @@ def counts_as_an_attempt(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def without_what_is_in_flight(original: Callable[..., Any]) -> Callable[..., Any]:
     def state(self: Deliveries) -> State:
-        queues = self._queues.items()
+        queues = self._all()
         records = [
-            log_records.encode_queue(queue.number, *key, InFlight(queue.in_flight.next_offset)) for key, queue in queues
+            log_records.encode_queue(queue.number, *queue.key, InFlight(queue.in_flight.next_offset))
+            for queue in queues
         ]
         return records, original(self)[1]
 

@@ -12,8 +12,9 @@ from msgspec import Struct
 from triomq.broker.assembly.tables import Tables
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.pop.dead_letters import DeadLetters
-from triomq.broker.pop.deliveries import Deliveries, DeliveryEvents, Key
+from triomq.broker.pop.deliveries import Deliveries, DeliveryEvents
 from triomq.broker.pop.figures import InFlightFigures
+from triomq.broker.pop.group_queues import Key
 from triomq.broker.pop.log import InFlightLog
 from triomq.broker.pop.waiting import Waiting
 from triomq.broker.processors.ack import AckProcessor

@@ -11,7 +11,8 @@ import structlog
 
 from triomq.broker import redirection
 from triomq.broker.message_writer import MessageWriter, PendingPut
-from triomq.broker.pop.deliveries import DeadLetter, Deliveries
+from triomq.broker.pop.deliveries import Deliveries
+from triomq.broker.pop.looking import DeadLetter
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission
 from triomq.protocol.errors import RecordError, RequestRefused

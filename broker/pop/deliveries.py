@@ -1,12 +1,12 @@
 """Deliveries: what each group receives of each queue, what is in flight, and what it has done with (RocketMQ:
 PopMessageProcessor, PopBufferMergeService, AckMessageProcessor, ChangeInvisibleTimeProcessor).
 
-A receive looks first (`_look_again`, `_look_ahead`), writes what it will take into the log, and only then takes it: if
+A receive looks first (looking.py), writes what it will take into the log, and only then takes it: if
 the log cannot be written, nothing has changed. Nothing in between awaits. So do acknowledgements and changes of
 invisible times.
 
 The offset that a group commits is in the table of offsets as well, where administrators and consumers that pull change
-it. `_Queue.committed` is what was written there last; another value there means that somebody moved the group
+it. `GroupQueue.committed` is what was written there last; another value there means that somebody moved the group
 (`_follow_moves`).
 """
 
@@ -21,31 +21,20 @@ import trio
 from triomq.broker.errors import TableFull
 from triomq.broker.pop import log_records
 from triomq.broker.pop.figures import InFlightFigures
+from triomq.broker.pop.group_queues import GroupQueue, GroupQueues, Key
 from triomq.broker.pop.in_flight import ENTRY_BYTES, NO_HANDLE_MS, InFlight
 from triomq.broker.pop.log import InFlightLog, State
+from triomq.broker.pop.looking import Looking, Plan, Received, Wanted, give_back
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
-from triomq.protocol import record
 from triomq.protocol.clock import NowMs
 from triomq.remoting.table_memory import TableAccount
 from triomq.store.reading.reading import Reading
-from triomq.store.results import GetStatus, MessageFilter, Missing
 
 log = structlog.get_logger("triomq.broker.pop")
 
 QUEUE_BYTES: Final = 1000
 """The memory that a queue of a group takes, beside what is in flight."""
-SCANS_IN_A_RECEIVE: Final = 8
-"""How many windows of messages that the filter does not want one receive passes over in a queue."""
 QUEUES_IN_A_STEP: Final = 256
-_FOUND: Final = GetStatus.FOUND
-
-
-class Key(NamedTuple):
-    """A queue of a topic as one group consumes it."""
-
-    topic: str
-    group: str
-    queue_id: int
 
 
 def _nobody(topic: str, group: str) -> None:
@@ -58,100 +47,6 @@ class DeliveryEvents(NamedTuple):
 
     times_changed: Callable[[str, str], None] = _nobody
     moved: Callable[[str, str], None] = _nobody
-
-
-class Wanted(NamedTuple):
-    """What a receive asks for. `begins_first`: a group without an offset begins at the first message of a queue, not at
-    the last. A message that was received `most_attempts` times is a dead letter when it would come again. With
-    `in_order` a queue has one batch in flight at a time; a receive with the same `attempt_id` gets it again."""
-
-    most: int
-    invisible_ms: int
-    most_attempts: int
-    message_filter: MessageFilter | None
-    begins_first: bool
-    in_order: bool = False
-    attempt_id: str = ""
-
-
-class DeadLetter(NamedTuple):
-    """A message that was received too often, and its record."""
-
-    key: Key
-    queue_offset: int
-    record: bytes
-
-
-class Received:
-    """What a receive took: records as they are stored, but for RECONSUMETIMES, and the queue offsets of each queue in
-    the order of the records, and their size in bytes. `repetitions`: queue id, queue offset and how often it was
-    received before, of each message that was. `dead`: what the caller puts among the dead letters and then
-    acknowledges; otherwise it comes again. `missing`: nothing, because this is on the disk only."""
-
-    __slots__ = ("dead", "missing", "offsets", "popped_ms", "records", "repetitions", "sizes")
-
-    def __init__(self, popped_ms: int) -> None:
-        self.popped_ms = popped_ms
-        self.records: list[bytes] = []
-        self.offsets: dict[int, list[int]] = {}
-        self.sizes: dict[int, int] = {}
-        self.dead: list[DeadLetter] = []
-        self.repetitions: list[tuple[int, int, int]] = []
-        self.missing: Missing | None = None
-
-    def add(self, queue_id: int, records: list[bytes], offsets: list[int]) -> None:
-        """Add messages of a queue."""
-        self.records += records
-        self.offsets.setdefault(queue_id, []).extend(offsets)
-        self.sizes[queue_id] = self.sizes.get(queue_id, 0) + sum(map(len, records))
-
-
-class _Queue:
-    """`number`: that of the queue in the log; `is_named`: whether the log's file has it. `attempt_id`: of the last
-    receive in order; `in_order`: whether the last receive was one."""
-
-    __slots__ = ("attempt_id", "committed", "in_flight", "in_order", "is_named", "key", "number")
-
-    def __init__(self, key: Key, in_flight: InFlight, committed: int, number: int) -> None:
-        self.key = key
-        self.in_flight = in_flight
-        self.committed = committed
-        self.number = number
-        self.is_named = False
-        self.in_order = False
-        self.attempt_id = ""
-
-    def is_blocked(self, now_ms: int) -> bool:
-        """Return whether a receive in order has to wait: a message in flight is neither done nor ready again."""
-        return self.in_flight.last_visible_ms() > now_ms
-
-    def may_repeat(self, wanted: Wanted, now_ms: int) -> bool:
-        """Return whether a receive in order may take what is in flight: all of it is ready again, or this is the
-        attempt that has it."""
-        return not self.is_blocked(now_ms) or (bool(wanted.attempt_id) and wanted.attempt_id == self.attempt_id)
-
-    def next_visible_ms(self) -> int | None:
-        """Return when the next message in flight may be received again (Unix ms), in order when all of them are; None:
-        there is none."""
-        if not len(self.in_flight):
-            return None
-        return self.in_flight.last_visible_ms() if self.in_order else self.in_flight.next_visible_ms()
-
-
-class _Plan:
-    """What a receive will take from one queue."""
-
-    __slots__ = ("again", "fresh", "gone", "left", "next_offset", "queue", "repeated", "taken")
-
-    def __init__(self, queue: _Queue, taken: list[int]) -> None:
-        self.queue = queue
-        self.taken = taken  # as ready again
-        self.again: list[int] = []
-        self.repeated: list[int] = []  # those of a batch that the same attempt asks for again, which does not count
-        self.gone: list[int] = []  # those whose message is not stored any more
-        self.left: list[int] = []  # those of a batch that are ready again and stay so: their handles end
-        self.fresh: list[int] = []
-        self.next_offset = queue.in_flight.next_offset
 
 
 class Deliveries:
@@ -175,7 +70,10 @@ class Deliveries:
         self._account = account
         self._is_recent = is_recent
         self._log: InFlightLog | None = None
-        self._queues: dict[tuple[str, str, int], _Queue] = {}
+        self._looking = Looking(reading)
+        self._by_group: dict[tuple[str, str], GroupQueues] = {}
+        """By topic and group."""
+        self._queue_count = 0
         self._of_group: dict[str, int] = {}
         self._count = 0
         self._numbers = 0
@@ -194,11 +92,11 @@ class Deliveries:
     def load(self, bodies: Iterable[list[Any]]) -> bool:
         """Take what the log says. Return whether something of it was dropped: what lies outside of its queue in the
         store, which lost its end or its beginning, or before the offset that the group committed."""
-        by_number: dict[int, _Queue] = {}
+        by_number: dict[int, GroupQueue] = {}
         for body in bodies:
             self._replay(body, by_number)
         dropped = 0
-        for queue in list(self._queues.values()):
+        for queue in self._all():
             key = queue.key
             in_flight, committed = queue.in_flight, self._offsets.query(key.group, key.topic, key.queue_id)
             end = self._reading.max_offset(key.topic, key.queue_id)
@@ -211,11 +109,11 @@ class Deliveries:
             self._add(key.group, len(in_flight))
             queue.committed = committed
             self._commit(queue)
-        if self._queues:
-            log.info("messages in flight loaded", queues=len(self._queues), messages=self._count)
+        if self._queue_count:
+            log.info("messages in flight loaded", queues=self._queue_count, messages=self._count)
         return dropped > 0
 
-    def _replay(self, body: list[Any], by_number: dict[int, _Queue]) -> None:
+    def _replay(self, body: list[Any], by_number: dict[int, GroupQueue]) -> None:
         kind = body[0]
         if kind == log_records.QUEUE:
             number, topic, group, queue_id, in_flight = log_records.decode_queue(body)
@@ -238,12 +136,12 @@ class Deliveries:
             in_flight.change(body[4], body[2], body[3])
         elif kind == log_records.BEGINS_AT:
             in_flight.begin_at(body[2])
-        elif kind == log_records.GONE and self._queues.get(queue.key) is queue:
-            del self._queues[queue.key]
+        elif kind == log_records.GONE and self._find(queue.key) is queue:
+            self._remove(queue)
 
     def state(self) -> State:
         """Return the records of all queues, for a new file of the log, and what to call when it has them."""
-        queues = list(self._queues.values())
+        queues = self._all()
 
         def written() -> None:
             for queue in queues:
@@ -251,9 +149,13 @@ class Deliveries:
 
         return [log_records.encode_queue(each.number, *each.key, each.in_flight) for each in queues], written
 
-    def _made(self, key: Key, in_flight: InFlight, committed: int) -> _Queue:
+    def _made(self, key: Key, in_flight: InFlight, committed: int) -> GroupQueue:
         self._numbers += 1  # never given again: after a file that could not be begun the former one stays in use
-        queue = self._queues[key] = _Queue(key, in_flight, committed, self._numbers)
+        siblings = self._by_group.get((key.topic, key.group))
+        if siblings is None:
+            siblings = self._by_group[key.topic, key.group] = GroupQueues()
+        self._queue_count += key.queue_id not in siblings.by_id
+        queue = siblings.by_id[key.queue_id] = GroupQueue(siblings, key, in_flight, committed, self._numbers)
         return queue
 
     # -- receiving -----------------------------------------------------------------------------------------------------
@@ -264,39 +166,42 @@ class Deliveries:
         now_ms = self._now_ms()
         received = Received(now_ms)
         self._check_room(group, wanted.most)
-        plans: list[_Plan] = []
-        queues: list[_Queue] = []
+        plans: list[Plan] = []
+        siblings = self._by_group.get((topic, group))
+        looks_again = wanted.in_order or siblings is None or siblings.ready_ms <= now_ms
         try:
-            for queue_id in queue_ids:
+            for queue_id in queue_ids if looks_again else ():
                 if len(received.records) >= wanted.most:
                     break
                 queue = self._queue(topic, group, queue_id, begins_first=wanted.begins_first)
-                queue.in_order = wanted.in_order
-                queues.append(queue)
-                if wanted.in_order and not queue.may_repeat(wanted, now_ms):
+                if wanted.in_order and not queue.may_repeat(wanted.attempt_id, now_ms):
                     continue
-                if not self._look_again(queue, wanted, received, plans) and not received.records:
+                if not self._looking.look_again(queue, wanted, received, plans) and not received.records:
                     raise _OnDisk
-            if wanted.in_order and received.missing is not None:
-                queues.clear()  # what is ready again goes first
-            for queue in queues:
-                if len(received.records) >= wanted.most:
-                    break
+            for queue_id in queue_ids:
+                if len(received.records) >= wanted.most or (wanted.in_order and received.missing is not None):
+                    break  # in order what is ready again goes first
+                queue = self._queue(topic, group, queue_id, begins_first=wanted.begins_first)
                 if wanted.in_order and queue.is_blocked(now_ms):
                     continue
-                if not self._look_ahead(queue, wanted, received, plans) and not received.records:
+                if not self._looking.look_ahead(queue, wanted, received, plans) and not received.records:
                     raise _OnDisk
             self._write(plans, now_ms, now_ms + wanted.invisible_ms)
         except _OnDisk:
-            _give_back(plans)
+            give_back(plans)
             received.dead.clear()
             return received
         except BaseException:
-            _give_back(plans)
+            give_back(plans)
             raise
         for plan in plans:
             plan.queue.attempt_id = wanted.attempt_id
             self._take(plan, now_ms, now_ms + wanted.invisible_ms)
+        siblings = self._by_group.get((topic, group))
+        if siblings is not None:
+            siblings.in_order = wanted.in_order
+            if looks_again:
+                siblings.note_times()
         if plans:
             self._events.times_changed(topic, group)
         return received
@@ -311,7 +216,8 @@ class Deliveries:
 
     def has_begun(self, topic: str, group: str, queue_ids: Iterable[int]) -> bool:
         """Return whether it is known here where a group has begun in each of these queues."""
-        return all((topic, group, queue_id) in self._queues for queue_id in queue_ids)
+        siblings = self._by_group.get((topic, group))
+        return all(siblings is not None and queue_id in siblings.by_id for queue_id in queue_ids)
 
     def choose_begin(self, topic: str, group: str, queue_ids: Iterable[int], *, begins_first: bool) -> None:
         """Commit where a group begins in those of these queues in which it has no offset. Raises TableFull,
@@ -329,17 +235,18 @@ class Deliveries:
 
     def forget_all(self) -> None:
         """Forget everything: from now on another broker delivers, from the committed offsets on."""
-        self._queues.clear()
+        self._by_group.clear()
+        self._queue_count = 0
         self._of_group.clear()
         self._count = 0
         self._count_memory()
 
-    def _queue(self, topic: str, group: str, queue_id: int, *, begins_first: bool) -> _Queue:
+    def _queue(self, topic: str, group: str, queue_id: int, *, begins_first: bool) -> GroupQueue:
         """Return a queue of a group as the table of offsets has it by now."""
-        queue = self._queues.get((topic, group, queue_id))
+        key = Key(topic, group, queue_id)
+        queue = self._find(key)
         if queue is not None and self._follow_moves(queue):
             return queue
-        key = Key(topic, group, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
         begin = committed if committed >= 0 else self._begin(key, begins_first=begins_first)
         self._account.check(QUEUE_BYTES, f"receive of {group}")
@@ -356,77 +263,11 @@ class Deliveries:
             return first
         return max(first, self._reading.max_offset(key.topic, key.queue_id) - 1)
 
-    def _look_again(self, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
-        """Add what is ready again. Return False if it has to be read from the disk first."""
-        key, in_flight, now_ms = queue.key, queue.in_flight, received.popped_ms
-        taken: list[int] = []
-        if not wanted.in_order:
-            taken = in_flight.take_ready(now_ms, wanted.most - len(received.records))
-        # In order all of them are ready, or this is the attempt that has the batch.
-        offsets = list(in_flight.offsets()) if wanted.in_order else taken
-        if not offsets:
-            return True
-        plan = _Plan(queue, taken)
-        plans.append(plan)
-        for place, queue_offset in enumerate(offsets):
-            if len(received.records) >= wanted.most:
-                # Their handles end: nobody may acknowledge or extend them while others have what comes first.
-                plan.left = [each for each in offsets[place:] if in_flight.has_handle(each, now_ms)]
-                break
-            result = self._reading.get_messages(key.topic, key.queue_id, queue_offset, 1, may_wait=True)
-            if result.missing is not None:
-                received.missing = result.missing
-                in_flight.give_back(taken[place:])
-                del taken[place:]
-                return False
-            if result.status is not _FOUND or record.queue_offset_of(result.body) != queue_offset:
-                plan.gone.append(queue_offset)
-                continue
-            attempts = in_flight.attempts(queue_offset)
-            if in_flight.visible_ms(queue_offset) > now_ms:
-                plan.repeated.append(queue_offset)
-                attempts -= 1
-            else:
-                plan.again.append(queue_offset)
-            if attempts >= wanted.most_attempts:
-                received.dead.append(DeadLetter(key, queue_offset, result.body))
-                continue
-            received.add(key.queue_id, [record.with_more_reconsume_times(result.body, attempts)], [queue_offset])
-            if attempts:
-                received.repetitions.append((key.queue_id, queue_offset, attempts))
-        return True
-
-    def _look_ahead(self, queue: _Queue, wanted: Wanted, received: Received, plans: list[_Plan]) -> bool:
-        """Add what was not received yet. Return False if it has to be read from the disk first."""
-        key, begin = queue.key, queue.in_flight.next_offset
-        plan = _Plan(queue, [])
-        for _ in range(SCANS_IN_A_RECEIVE):
-            room = wanted.most - len(received.records)
-            if not room:
-                break
-            result = self._reading.get_messages(
-                key.topic, key.queue_id, plan.next_offset, room, wanted.message_filter, may_wait=True
-            )
-            if result.missing is not None:
-                received.missing = result.missing
-                break
-            if result.status is _FOUND:
-                found = result.records
-                fresh = [record.queue_offset_of(each) for each in found]
-                received.add(key.queue_id, found, fresh)
-                plan.fresh += fresh
-            if result.next_begin_offset == plan.next_offset:
-                break
-            plan.next_offset = result.next_begin_offset
-        if plan.next_offset != begin:
-            plans.append(plan)
-        return received.missing is None
-
-    def _write(self, plans: list[_Plan], popped_ms: int, visible_ms: int) -> None:
+    def _write(self, plans: list[Plan], popped_ms: int, visible_ms: int) -> None:
         if plans and self._log is not None:
             self._log.open()  # first: it names all queues as they are
         records: list[bytes] = []
-        new: dict[int, _Queue] = {}
+        new: dict[int, GroupQueue] = {}
         for plan in plans:
             queue = plan.queue
             if not queue.is_named and queue.number not in new:
@@ -449,7 +290,7 @@ class Deliveries:
         for queue in new.values():
             queue.is_named = True
 
-    def _take(self, plan: _Plan, popped_ms: int, visible_ms: int) -> None:
+    def _take(self, plan: Plan, popped_ms: int, visible_ms: int) -> None:
         in_flight = plan.queue.in_flight
         before = len(in_flight)
         for queue_offset in plan.again:
@@ -464,6 +305,7 @@ class Deliveries:
             log.warning("messages in flight lost", **plan.queue.key._asdict(), messages=len(plan.gone))
         if plan.next_offset != in_flight.next_offset:
             in_flight.receive(plan.fresh, popped_ms, visible_ms, plan.next_offset)
+        plan.queue.siblings.note_time(visible_ms)
         self._add(plan.queue.key.group, len(in_flight) - before)
         self._commit(plan.queue)
 
@@ -473,7 +315,7 @@ class Deliveries:
         """Forget messages that the group has done with, as far as handles with this time are valid. Return those whose
         handles are not: the message was received again, or its invisible time changed. What is done already is done.
         Raises OSError if the log cannot be written."""
-        queue = self._queues.get(key)
+        queue = self._find(key)
         if queue is None or not self._follow_moves(queue):
             committed = self._offsets.query(key.group, key.topic, key.queue_id)
             return [queue_offset for queue_offset in offsets if queue_offset >= committed]  # they come again
@@ -490,14 +332,14 @@ class Deliveries:
                 in_flight.done(queue_offset)
             self._add(key.group, -len(valid))
             self._commit(queue)
-            if queue.in_order:
+            if queue.siblings.in_order:
                 self._events.moved(key.topic, key.group)  # the next batch may be received
         return void
 
     def change_invisible_time(self, key: Key, queue_offset: int, popped_ms: int, invisible_ms: int) -> int | None:
         """Let a message be ready again that long from now on. Return the time in its new handle; None if the handle is
         not valid. Raises OSError if the log cannot be written."""
-        queue = self._queues.get(key)
+        queue = self._find(key)
         if queue is None or not self._follow_moves(queue):
             return None
         if queue.in_flight.popped_ms(queue_offset) != popped_ms:
@@ -507,13 +349,14 @@ class Deliveries:
         body = queue.number, changed_ms, now_ms + invisible_ms, queue_offset
         self._append(log_records.encode(log_records.CHANGED, *body))
         queue.in_flight.change(queue_offset, changed_ms, now_ms + invisible_ms)
+        queue.siblings.note_time(now_ms + invisible_ms)
         self._events.times_changed(key.topic, key.group)
         return changed_ms
 
     def reset(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
         """Let a group begin at this offset, whatever it has in flight or done behind it. Raises TableFull,
         TableTooLarge; OSError if the log cannot be written."""
-        queue = self._queues.get((topic, group, queue_id))
+        queue = self._find(Key(topic, group, queue_id))
         if queue is not None and self._follow_moves(queue):
             self._begin_at(queue, queue_offset)
             queue.committed = queue_offset
@@ -524,7 +367,7 @@ class Deliveries:
         """Let messages in flight be ready again now: of those from the queue offset `begin` on the first ones, at most
         `most`. Return their queue offsets. Their handles stay valid until they are received again. Raises OSError if
         the log cannot be written."""
-        queue = self._queues.get(key)
+        queue = self._find(key)
         if queue is None or not self._follow_moves(queue):
             return []
         now_ms, in_flight = self._now_ms(), queue.in_flight
@@ -533,6 +376,7 @@ class Deliveries:
         self._append(b"".join([log_records.encode(log_records.CHANGED, *change) for change in changes]))
         for _, popped_ms, visible_ms, queue_offset in changes:
             in_flight.change(queue_offset, popped_ms, visible_ms)
+        queue.siblings.note_time(now_ms)
         if offsets:
             self._events.moved(key.topic, key.group)
         return offsets
@@ -542,19 +386,21 @@ class Deliveries:
     def next_visible_ms(self, topic: str, group: str, queue_ids: Iterable[int]) -> int | None:
         """Return when the next message in flight of these queues may be received again (Unix ms), in order when all of
         its batch are ready; None: there is none."""
-        queues = [self._queues.get((topic, group, queue_id)) for queue_id in queue_ids]
-        times = [queue.next_visible_ms() for queue in queues if queue is not None]
+        siblings = self._by_group.get((topic, group))
+        if siblings is None:
+            return None
+        times = [siblings.by_id[queue_id].next_visible_ms() for queue_id in queue_ids if queue_id in siblings.by_id]
         return min([time for time in times if time is not None], default=None)
 
     def attempts(self, key: Key, queue_offset: int) -> int:
         """Return how often a message in flight was received; 0: it is not in flight."""
-        queue = self._queues.get(key)
+        queue = self._find(key)
         return queue.in_flight.attempts(queue_offset) if queue is not None else 0
 
     def next_offset(self, topic: str, group: str, queue_id: int) -> int:
         """Return the offset of the next new message to receive; of a queue of which the group has received nothing, the
         offset that it has committed, or the first."""
-        queue = self._queues.get((topic, group, queue_id))
+        queue = self._find(Key(topic, group, queue_id))
         if queue is not None:
             return queue.in_flight.next_offset
         return max(self._offsets.query(group, topic, queue_id), self._reading.min_offset(topic, queue_id))
@@ -563,56 +409,55 @@ class Deliveries:
         """Return how many messages of these queues may be received: new ones, whether a filter wants them or not, and 1
         for each queue that has some that are ready again."""
         now_ms = self._now_ms()
+        siblings = self._by_group.get((topic, group))
         ready = 0
         for queue_id in queue_ids:
             end = self._reading.max_offset(topic, queue_id)
-            queue = self._queues.get((topic, group, queue_id))
-            if queue is None:
+            queue = siblings.by_id.get(queue_id) if siblings is not None else None
+            if siblings is None or queue is None:
                 ready += max(0, end - self.next_offset(topic, group, queue_id))
                 continue
-            if queue.in_order and queue.is_blocked(now_ms):
+            if siblings.in_order and queue.is_blocked(now_ms):
                 continue
             ready += max(0, end - queue.in_flight.next_offset)
-            upcoming_ms = queue.next_visible_ms()
-            if upcoming_ms is not None and upcoming_ms <= now_ms:
-                ready += 1
+            if siblings.ready_ms <= now_ms:
+                upcoming_ms = queue.next_visible_ms()
+                ready += upcoming_ms is not None and upcoming_ms <= now_ms
         return ready
 
     def count(self, topic: str | None = None, group: str | None = None) -> int:
         """Return the number of messages in flight, of a topic or a group or both."""
         if topic is None:
             return self._count if group is None else self._of_group.get(group, 0)
-        queues = [each for each in self._queues.values() if each.key.topic == topic and group in (None, each.key.group)]
-        return sum([len(queue.in_flight) for queue in queues])
+        return sum([len(queue.in_flight) for queue in self._all(topic, group)])
 
     def figures(self, key: Key) -> InFlightFigures | None:
         """Return what is in flight in a queue; None if the group has received nothing of it, or was moved and has
         received nothing since."""
-        queue = self._queues.get(key)
+        queue = self._find(key)
         if queue is None or self._offsets.query(key.group, key.topic, key.queue_id) != queue.committed:
             return None
         return queue.in_flight.figures(self._now_ms())
 
     def keys(self, topic: str | None = None, group: str | None = None) -> list[Key]:
         """Return the queues of which something was received, of a topic or a group or both."""
-        keys = [queue.key for queue in self._queues.values()]
-        return sorted(key for key in keys if topic in (None, key.topic) and group in (None, key.group))
+        return sorted(queue.key for queue in self._all(topic, group))
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def end_topic(self, topic: str) -> None:
         """Forget a topic: it was deleted, and may have been made again. Raises OSError if the log cannot be written."""
-        for queue in [queue for queue in self._queues.values() if queue.key.topic == topic]:
+        for queue in self._all(topic):
             self._end(queue)
 
     async def clean(self, is_topic: Callable[[str], bool], is_group: Callable[[str], bool]) -> None:
         """Forget what belongs to no topic or group, or lies before the first message that its queue has, and follow
         what the table of offsets says. Raises OSError if the log cannot be written."""
-        for place, queue in enumerate(list(self._queues.values())):
+        for place, queue in enumerate(self._all()):
             if place % QUEUES_IN_A_STEP == 0:
                 await trio.lowlevel.checkpoint()
             key = queue.key
-            if self._queues.get(key) is not queue:
+            if self._find(key) is not queue:
                 continue  # it ended meanwhile
             if not is_topic(key.topic) or not is_group(key.group):
                 self._end(queue)
@@ -621,17 +466,17 @@ class Deliveries:
                 if queue.in_flight.oldest() < first:
                     self._begin_behind(queue, first)
 
-    def _end(self, queue: _Queue) -> None:
+    def _end(self, queue: GroupQueue) -> None:
         key = queue.key
         if queue.is_named:
             self._append(log_records.encode(log_records.GONE, queue.number))
         self._add(key.group, -len(queue.in_flight))
         if len(queue.in_flight):
             log.info("messages in flight ended with their topic or group", **key._asdict(), ended=len(queue.in_flight))
-        del self._queues[key]
+        self._remove(queue)
         self._count_memory()
 
-    def _follow_moves(self, queue: _Queue) -> bool:
+    def _follow_moves(self, queue: GroupQueue) -> bool:
         """Let a queue begin where somebody has moved its group. Return False if the group has no offset any more; then
         the queue is gone. Raises OSError if the log cannot be written."""
         key = queue.key
@@ -650,13 +495,13 @@ class Deliveries:
         self._events.moved(key.topic, key.group)
         return True
 
-    def _begin_at(self, queue: _Queue, queue_offset: int) -> None:
+    def _begin_at(self, queue: GroupQueue, queue_offset: int) -> None:
         self._name(queue)
         self._append(log_records.encode(log_records.BEGINS_AT, queue.number, queue_offset))
         self._add(queue.key.group, -len(queue.in_flight))
         queue.in_flight.begin_at(queue_offset)
 
-    def _begin_behind(self, queue: _Queue, queue_offset: int) -> None:
+    def _begin_behind(self, queue: GroupQueue, queue_offset: int) -> None:
         """Forget what is in flight before an offset."""
         key, in_flight = queue.key, queue.in_flight
         passed = [offset for offset in in_flight.offsets() if offset < queue_offset]
@@ -676,7 +521,26 @@ class Deliveries:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _name(self, queue: _Queue) -> None:
+    def _find(self, key: Key) -> GroupQueue | None:
+        siblings = self._by_group.get((key.topic, key.group))
+        return siblings.by_id.get(key.queue_id) if siblings is not None else None
+
+    def _all(self, topic: str | None = None, group: str | None = None) -> list[GroupQueue]:
+        """Return the queues of a topic or a group or both, or all."""
+        found: list[GroupQueue] = []
+        for (of_topic, of_group), siblings in self._by_group.items():
+            if topic in (None, of_topic) and group in (None, of_group):
+                found += siblings.by_id.values()
+        return found
+
+    def _remove(self, queue: GroupQueue) -> None:
+        key = queue.key
+        del queue.siblings.by_id[key.queue_id]
+        if not queue.siblings.by_id:
+            del self._by_group[key.topic, key.group]
+        self._queue_count -= 1
+
+    def _name(self, queue: GroupQueue) -> None:
         if self._log is not None:
             self._log.open()
         if not queue.is_named:
@@ -687,7 +551,7 @@ class Deliveries:
         if records and self._log is not None:
             self._log.append(records)
 
-    def _commit(self, queue: _Queue) -> None:
+    def _commit(self, queue: GroupQueue) -> None:
         oldest = queue.in_flight.oldest()
         if oldest != queue.committed:
             key = queue.key
@@ -706,13 +570,8 @@ class Deliveries:
         self._count_memory()
 
     def _count_memory(self) -> None:
-        self._account.set(self._count * ENTRY_BYTES + len(self._queues) * QUEUE_BYTES)
+        self._account.set(self._count * ENTRY_BYTES + self._queue_count * QUEUE_BYTES)
 
 
 class _OnDisk(Exception):
     """Nothing can be taken before the disk is read."""
-
-
-def _give_back(plans: list[_Plan]) -> None:
-    for plan in plans:
-        plan.queue.in_flight.give_back(plan.taken)

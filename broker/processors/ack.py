@@ -13,7 +13,8 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.pop.deliveries import Deliveries, Key
+from triomq.broker.pop.deliveries import Deliveries
+from triomq.broker.pop.group_queues import Key
 from triomq.broker.pop.log import InFlightLog
 from triomq.broker.processors.pop import check_invisible_time, check_is_master
 from triomq.broker.put_responses import FAQ

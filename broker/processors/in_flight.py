@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from triomq.broker.audit import Audit
 from triomq.broker.configuration import Configuration
-from triomq.broker.pop.deliveries import Deliveries, Key
+from triomq.broker.pop.deliveries import Deliveries
+from triomq.broker.pop.group_queues import Key
 from triomq.broker.processors.topic_admin import refuse_on_slave
 from triomq.protocol.bodies.in_flight import QueryInFlightResponseBody, QueueInFlight
 from triomq.protocol.clock import NowMs

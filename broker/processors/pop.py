@@ -18,7 +18,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.errors import TableFull
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.pop.dead_letters import DeadLetters
-from triomq.broker.pop.deliveries import Received, Wanted
+from triomq.broker.pop.looking import Received, Wanted
 from triomq.broker.pop.waiting import ParkedReceive, Waiting
 from triomq.broker.processors.steps import compile_first
 from triomq.broker.pulls.long_polling import LongPolling, Parked

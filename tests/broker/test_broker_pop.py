@@ -369,6 +369,29 @@ async def test_a_shorter_invisible_time_wakes_a_waiting_receive(tmp_path: Path, 
         assert found == [pytest.approx(began + 3, abs=0.005)]
 
 
+@pytest.mark.parametrize("queues", [1, 2])
+async def test_each_message_comes_again_at_its_own_time_whatever_those_of_others(
+    tmp_path: Path, autojump_clock: MockClock, queues: int
+) -> None:
+    async with open_pop(tmp_path, queues) as lab:
+        await lab.send(4 // queues)
+        if queues == 2:
+            await lab.send(2, queue_id=1)
+        seconds = 20, 5, 60, 10
+        due: dict[tuple[int, int], float] = {}
+        for each in seconds:
+            received = await lab.receive(maxMsgNums=1, invisibleTime=each * 1000)
+            [message] = received.messages
+            due[message.queue_id, message.queue_offset] = trio.current_time() + each
+        # The one of 10 seconds: the times of the others are not its own.
+        assert (await lab.change_time(received, message, 30_000)).code == 0
+        due[message.queue_id, message.queue_offset] = trio.current_time() + 30
+        for place, at_seconds in sorted(due.items(), key=lambda item: item[1]):
+            again = await lab.receive(pollTime=100_000, invisibleTime=3600 * 1000)
+            assert [(each.queue_id, each.queue_offset) for each in again.messages] == [place]
+            assert again.at_seconds == pytest.approx(at_seconds, abs=0.005)
+
+
 async def test_a_client_that_leaves_leaves_its_place(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with open_pop(tmp_path) as lab, trio.open_nursery() as nursery:
         nursery.start_soon(lambda: lab.receive(pollTime=100_000, maxMsgNums=1))

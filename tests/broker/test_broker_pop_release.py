@@ -12,7 +12,7 @@ from broker_pop_lab import Response, open_pop
 from broker_whole import WholeBroker, pop_fields, whole_broker
 from trio.testing import MockClock
 
-from triomq.broker.pop.deliveries import Key
+from triomq.broker.pop.group_queues import Key
 from triomq.broker.processors import in_flight
 from triomq.protocol.codes import INVALID_PARAMETER, RequestCode
 from triomq.protocol.errors import RequestRefused
