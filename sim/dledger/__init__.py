@@ -18,4 +18,9 @@ and the disks of bin/dev/simulate; such a seed takes some tenths of a second:
     hosts          members on simulated hosts; tests of a member use it, too
     whole          one seed from start to verdict                whole_trouble    what goes wrong
     mirror         what a ledger holds, for the checks           whole_planted    bugs put in on purpose
+
+With `--members brokers` or `receivers` it is three whole brokers, and such a seed takes some seconds:
+
+    brokers        one seed: clients, trouble, what holds        brokers_planted  bugs put in on purpose
+    receives       what clients that receive by POP must see
 """

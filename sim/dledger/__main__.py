@@ -4,6 +4,7 @@
     bin/dev/simulate-dledger --seeds 17..17 --trace           one seed with its last events
     bin/dev/simulate-dledger --members whole --seeds 0..99    whole members: ledger, disk, remoting, network
     bin/dev/simulate-dledger --members brokers ...            whole brokers, whose clients change their tables
+    bin/dev/simulate-dledger --members receivers ...          and most of them send, receive (POP) and acknowledge
     bin/dev/simulate-dledger --java 1                         groups of three, one of them by RocketMQ's rules
     bin/dev/simulate-dledger --planted                        look for each planted bug
 
@@ -18,13 +19,13 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 from sim.dledger.brokers import BROKER_FAULTS, Brokers, run_brokers
-from sim.dledger.brokers_planted import BROKER_BUGS
+from sim.dledger.brokers_planted import BROKER_BUGS, RECEIVER_BUGS
 from sim.dledger.planted import BUGS
 from sim.dledger.whole import Whole, run_whole
 from sim.dledger.whole_planted import WHOLE_BUGS
@@ -47,11 +48,19 @@ TOTALS = (
     *WHOLE_FAULTS,
     *BROKER_FAULTS,
     "requests",
+    "received",
+    "done",
     "locks",
     "delayed",
     "delivered again",
 )
-RULES, WHOLE, BROKERS = "rules", "whole", "brokers"
+RULES, WHOLE, BROKERS, RECEIVERS = "rules", "whole", "brokers", "receivers"
+RUNS: dict[str, Callable[..., tuple[str | None, Whole | Brokers]]] = {
+    WHOLE: run_whole,
+    BROKERS: run_brokers,
+    RECEIVERS: partial(run_brokers, receives=True),
+}
+"""Of all but the rules alone."""
 PLANTED_SEEDS = 300
 EVENTS_SHOWN = 40
 
@@ -67,7 +76,7 @@ def run_one(seed: int, members: str = RULES, java: int = 0) -> tuple[int, str | 
     if members == RULES:
         found = run_seed(seed, **_group(seed, java))
     else:
-        found = run_whole(seed) if members == WHOLE else run_brokers(seed)
+        found = RUNS[members](seed)
     gc.collect()  # a run of whole members collects nothing
     return seed, found[0], found[1].counts
 
@@ -94,7 +103,7 @@ def _entry(entry: Entry) -> str:
 def explain(seed: int, members: str = RULES, java: int = 0) -> Iterator[str]:
     """Run a seed again, and describe its last events."""
     if members != RULES:
-        problem, whole = run_whole(seed) if members == WHOLE else run_brokers(seed)
+        problem, whole = RUNS[members](seed)
         yield f"seed {seed} at {whole.seconds:.1f} s: {problem or 'nothing is wrong'}, digest {whole.trace.digest}"
         yield from list(whole.trace.lines)[-EVENTS_SHOWN:]
         return
@@ -131,7 +140,7 @@ def run_all(seeds: Iterable[int], processes: int, members: str, java: int = 0) -
 def find_planted() -> int:
     """Look for each planted bug in the first seeds. Return the number not found."""
     missing = 0
-    for members, bugs in ((RULES, BUGS), (WHOLE, WHOLE_BUGS), (BROKERS, BROKER_BUGS)):
+    for members, bugs in ((RULES, BUGS), (WHOLE, WHOLE_BUGS), (BROKERS, BROKER_BUGS), (RECEIVERS, RECEIVER_BUGS)):
         for name, bug in bugs.items():
             with bug.planted():
                 found = first_failure(range(PLANTED_SEEDS), bug.faults, members)
@@ -144,8 +153,7 @@ def first_failure(seeds: Iterable[int], faults: tuple[str, ...], members: str = 
     for seed in seeds:
         problem: str | None
         if members != RULES:
-            run = run_whole if members == WHOLE else run_brokers
-            problem, whole = run(seed, faults=faults)
+            problem, whole = RUNS[members](seed, faults=faults)
             at = whole.seconds * 1000
         else:
             problem, world = run_seed(seed, faults=faults)
@@ -158,7 +166,7 @@ def first_failure(seeds: Iterable[int], faults: tuple[str, ...], members: str = 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=seeds_of, default=range(2000), metavar="A..B")
-    parser.add_argument("--members", choices=(RULES, WHOLE, BROKERS), default=RULES, help="what is simulated (rules)")
+    parser.add_argument("--members", choices=(RULES, *RUNS), default=RULES, help="what is simulated (rules)")
     parser.add_argument("--java", type=int, choices=(0, 1, 2), default=0, help="members by RocketMQ's rules (0)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--trace", action="store_true", help="print the last events of each seed")

@@ -7,6 +7,7 @@ to a broker that no longer leads. What was acknowledged is noted, and holds for 
     offsets    are none older than the last one acknowledged, and none that nobody committed
     locks      are given to nobody else as long as their holder may consume
     delays     are delivered, at most once more for each change of the leader
+    receives   (POP, if the run has them) lose nothing and repeat nothing that is done: see receives.py
 
 After `TROUBLE_SECONDS` everything is mended. Then one leads, and all tables become equal.
 """
@@ -27,6 +28,7 @@ import trio
 from sim.cluster import BROKER_PORT, Broker, NameServer, in_words, now_ms
 from sim.determinism import VirtualClock, run_seeded
 from sim.disk import Disk
+from sim.dledger.receives import TOPIC, Office, ReceiveChecks, acknowledgement, receipts_of, receive_request
 from sim.dledger.whole import IN_MEMORY, _drop
 from sim.network import Network
 from sim.trace import Trace
@@ -90,12 +92,20 @@ class Brokers:
     """The brokers of one group, and their clients."""
 
     def __init__(
-        self, seed: int, clock: VirtualClock, nursery: trio.Nursery, directory: Path, kinds: tuple[str, ...]
+        self,
+        seed: int,
+        clock: VirtualClock,
+        nursery: trio.Nursery,
+        directory: Path,
+        kinds: tuple[str, ...],
+        *,
+        receives: bool = False,
     ) -> None:
         self.choose = choose = Random(seed)
         self.nursery = nursery
         self.counts: Counter[str] = Counter()
         self.promises = Promises()
+        self._receives = ReceiveChecks(self.violated) if receives else None
         self.problem: str | None = None
         self.trace = Trace()
         self.seconds = 0.0
@@ -174,8 +184,12 @@ class Brokers:
                     self._lock,
                     self._delay,
                 )
+                pause_seconds = 0.4
+                if self._receives is not None:
+                    acts += (self._send_some, self._receive, self._receive) * 5
+                    pause_seconds = 0.1
                 while not self._is_over:
-                    await trio.sleep(self.choose.random() * 0.4)
+                    await trio.sleep(self.choose.random() * pause_seconds)
                     with suppress(RemotingError, OSError):
                         await self.choose.choice(acts)(client, number)
 
@@ -257,6 +271,67 @@ class Brokers:
         if await self._ask(client, _send(DELAYED, key.encode(), {"DELAY": "1"})):
             self.promises.delayed.add(key)
 
+    # Clients that receive (POP).
+
+    def _office(self, name: str) -> Office | None:
+        """Return the term of a broker that leads."""
+        leading = dict(self.leaders()).get(name)
+        group = leading.group if leading is not None else None
+        return (name, group.member.term) if group is not None and group.member is not None else None
+
+    async def _ask_leader(
+        self, client: RemotingClient, request: RemotingCommand
+    ) -> tuple[RemotingCommand, Office] | None:
+        """Return the response of a leader that has led all the time, if it is a success, and its term."""
+        leaders = self.leaders()
+        if not leaders:
+            return None
+        name, _ = self.choose.choice(leaders)
+        office = self._office(name)
+        response = await client.invoke(f"{self.brokers[name].host.ip}:{BROKER_PORT}", request, 4.0)
+        self.counts["requests"] += 1
+        if response.code != 0 or office is None or self._office(name) != office:
+            return None
+        self.counts["acknowledged"] += 1
+        self.trace.add(f"{name} acknowledges {request.code}")
+        return response, office
+
+    async def _send_some(self, client: RemotingClient, number: int) -> None:
+        assert self._receives is not None
+        for _ in range(self.choose.randint(1, 4)):
+            body = self._name("popped-")
+            if await self._ask(client, _send(TOPIC, body.encode(), {}, queue_id=self.choose.randrange(2))):
+                self._receives.sent.add(body)
+
+    async def _receive(self, client: RemotingClient, number: int) -> None:
+        """Receive some messages, and acknowledge most of them in any order."""
+        assert self._receives is not None
+        most, invisible_ms = self.choose.choice((1, 3, 32)), self.choose.choice((1000, 3000, 8000))
+        if (found := await self._ask_leader(client, receive_request(most, invisible_ms, now_ms()))) is None:
+            return
+        receipts = receipts_of(found[0], GROUP)
+        self._receives.receive(found[1], receipts)
+        self.counts["received"] += len(receipts)
+        self.choose.shuffle(receipts)
+        for receipt in receipts[: self.choose.randint(0, len(receipts))] if not self._is_over else receipts:
+            self._receives.attempted.add(receipt.body)
+            if (answered := await self._ask_leader(client, acknowledgement(receipt))) is not None:
+                self.counts["done"] += 1
+                self._receives.acknowledge(answered[1], receipt)
+
+    async def _receive_rest(self) -> None:
+        """Receive until everything is done."""
+        if self._receives is None or self.problem is not None:
+            return
+        with self.clients[0].entered(), trio.move_on_after(CALM_SECONDS):
+            async with open_client() as client:
+                while self._receives.left():
+                    with suppress(RemotingError, OSError):
+                        await self._receive(client, 0)
+                    await trio.sleep(0.2)
+        if left := self._receives.left():
+            self.violated(f"{len(left)} messages do not come (again): {sorted(left)[:3]}")
+
     # Trouble.
 
     async def _trouble(self) -> None:
@@ -320,6 +395,7 @@ class Brokers:
             self.violated(f"the brokers agree in the end: {difference}")
         await trio.sleep(DELIVERY_SECONDS)
         self._check_delivered()
+        await self._receive_rest()
         self.seconds = trio.current_time()
         for node in (*self.brokers.values(), self.name_server):
             await node.stop()
@@ -370,13 +446,13 @@ class Brokers:
         self.counts["delayed"] += len(self.promises.delayed)
 
 
-def _send(topic: str, body: bytes, properties: dict[str, str]) -> RemotingCommand:
+def _send(topic: str, body: bytes, properties: dict[str, str], queue_id: int = 0) -> RemotingCommand:
     header = SendMessageRequestHeaderV2(
         producer_group="P",
         topic=topic,
         default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=2,
-        queue_id=0,
+        queue_id=queue_id,
         sys_flag=0,
         born_timestamp=now_ms(),
         flag=0,
@@ -400,14 +476,16 @@ def _shown(serving: Serving) -> dict[str, dict[str, bytes | None]]:
     }
 
 
-def run_brokers(seed: int, *, faults: tuple[str, ...] = BROKER_FAULTS) -> tuple[str | None, Brokers]:
+def run_brokers(
+    seed: int, *, faults: tuple[str, ...] = BROKER_FAULTS, receives: bool = False
+) -> tuple[str | None, Brokers]:
     """Run one seed. Return what is wrong, None if nothing is, and the group as it was then."""
     directory = Path(tempfile.mkdtemp(prefix="triomq-sim-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
     groups: list[Brokers] = []
 
     async def main(clock: VirtualClock) -> None:
         async with trio.open_nursery() as nursery:
-            group = Brokers(seed, clock, nursery, directory, faults)
+            group = Brokers(seed, clock, nursery, directory, faults, receives=receives)
             groups.append(group)
             network.simulated.set(group.network.host("nowhere"))  # nothing reaches the real network
             await group.run()

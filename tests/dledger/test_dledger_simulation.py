@@ -8,9 +8,9 @@ from threading import Thread
 import pytest
 import trio
 
-from sim.dledger.__main__ import BROKERS, WHOLE, explain, first_failure, run_one, totals
+from sim.dledger.__main__ import BROKERS, RECEIVERS, WHOLE, explain, first_failure, run_one, totals
 from sim.dledger.brokers import run_brokers
-from sim.dledger.brokers_planted import BROKER_BUGS
+from sim.dledger.brokers_planted import BROKER_BUGS, RECEIVER_BUGS
 from sim.dledger.planted import BUGS
 from sim.dledger.whole import run_whole
 from sim.dledger.whole_planted import WHOLE_BUGS
@@ -18,7 +18,8 @@ from sim.dledger.world import FAULTS, run_seed
 
 SEEDS = 200
 WHOLE_SEEDS = 20
-BROKER_SEEDS = 8
+BROKER_SEEDS = 5
+RECEIVER_SEEDS = 3
 JAVA_SEEDS = 60
 PLANTED_SEEDS = 200
 FOUND = {
@@ -169,3 +170,24 @@ def test_a_seed_with_whole_brokers_does_the_same_each_time() -> None:
     first, second = run_brokers(7)[1], run_brokers(7)[1]
     assert first.trace.digest == second.trace.digest
     assert first.counts == second.counts
+
+
+# Whole brokers, whose clients receive (POP).
+
+
+@pytest.mark.slow
+def test_receivers_lose_nothing_and_get_nothing_again_that_is_done_while_leaders_change() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(RECEIVER_SEEDS):
+        _, problem, found = run_one(seed, RECEIVERS)
+        assert problem is None, "\n".join(explain(seed, RECEIVERS))
+        counts += found
+    assert counts["received"] > counts["done"] > 0
+    assert counts["leaders"] > 2 * RECEIVER_SEEDS
+
+
+@pytest.mark.parametrize("name", RECEIVER_BUGS)
+def test_a_bug_that_is_put_into_receives_is_found(name: str) -> None:
+    bug = RECEIVER_BUGS[name]
+    with bug.planted():
+        assert first_failure(range(bug.seed, bug.seed + RECEIVER_SEEDS), bug.faults, RECEIVERS) is not None
