@@ -324,7 +324,7 @@ async def test_files_are_looked_at_twice_a_second(
     assert looks == [-1, 0.5, 1, 1.5, 2], "read at the start, then watched"
 
 
-async def test_nothing_is_watched_without_files() -> None:
+async def test_nothing_is_watched_without_files(autojump_clock: trio.testing.MockClock) -> None:
     with trio.fail_after(1):
         await ServerCertificates(settings()).watch()
         await ServerCertificates(settings(tls_server_mode="disabled", tls_test_mode_enable="false")).watch()
