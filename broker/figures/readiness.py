@@ -85,7 +85,7 @@ class Readiness:
             return Check("replication", False, f"{member.leader} leads the group, but {lacking}")
         if not member.is_leader:
             return Check("replication", True, f"follows {member.leader}, the leader of the group")
-        is_master = group.is_in_office
+        is_master = self._serving.store.role_refusal is None  # and so takes sends and changes of tables
         return Check("replication", is_master, "leads the group" if is_master else "is about to lead the group")
 
     def sends(self) -> Check:

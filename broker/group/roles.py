@@ -83,8 +83,7 @@ class GroupParts:
 
 class GroupRoles:
     """See the module's docstring. `as_master` are the tasks that only a master has; `load` reads how transactions
-    ended. `is_in_office`: this member leads, and takes sends and changes of tables. It implements
-    replication.master_tables.LeaderOfGroup."""
+    ended. It implements replication.master_tables.LeaderOfGroup."""
 
     def __init__(self, parts: GroupParts, *, load: Task, as_master: list[Task]) -> None:
         self._parts = parts
@@ -96,7 +95,6 @@ class GroupRoles:
         self.table_log = parts.table_log
         self._followed_term = 0
         self.copies_tables = False
-        self.is_in_office = False
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self.member: GroupMember | None = None
@@ -110,7 +108,6 @@ class GroupRoles:
     # -- what the member tells (dledger.member.group_member.Owner) ---------------------------------------------------
 
     def role_changed(self, role: Role, term: int, leader_id: str | None) -> None:
-        self.is_in_office = False
         if role is Role.FOLLOWER:
             self._followed_term = term
             self.copies_tables = False
@@ -318,7 +315,6 @@ class GroupRoles:
         await trio.lowlevel.checkpoint_if_cancelled()  # the role may have changed while the last wait ended
         self._store.quorum.accept()
         await self._load()
-        self.is_in_office = True
         self._registration.release()
         log.info("role of the master taken", term=term)
         async with trio.open_nursery() as nursery:

@@ -1,9 +1,8 @@
 """Deliveries: what each group receives of each queue, what is in flight, and what it has done with (RocketMQ:
 PopMessageProcessor, PopBufferMergeService, AckMessageProcessor, ChangeInvisibleTimeProcessor).
 
-A receive looks first (looking.py), writes what it will take into the log, and only then takes it: if
-the log cannot be written, nothing has changed. Nothing in between awaits. So do acknowledgements and changes of
-invisible times.
+A receive looks first (looking.py), writes what it will take into the log, and only then takes it: if the log cannot be
+written, nothing has changed. Nothing in between awaits. So do acknowledgements and changes of invisible times.
 
 The offset that a group commits is in the table of offsets as well, where administrators and consumers that pull change
 it. `GroupQueue.committed` is what was written there last; another value there means that somebody moved the group
@@ -167,13 +166,14 @@ class Deliveries:
         received = Received(now_ms)
         self._check_room(group, wanted.most)
         plans: list[Plan] = []
+        queues: dict[int, GroupQueue] = {}
         siblings = self._by_group.get((topic, group))
         looks_again = wanted.in_order or siblings is None or siblings.ready_ms <= now_ms
         try:
             for queue_id in queue_ids if looks_again else ():
                 if len(received.records) >= wanted.most:
                     break
-                queue = self._queue(topic, group, queue_id, begins_first=wanted.begins_first)
+                queue = queues[queue_id] = self._queue(topic, group, queue_id, begins_first=wanted.begins_first)
                 if wanted.in_order and not queue.may_repeat(wanted.attempt_id, now_ms):
                     continue
                 if not self._looking.look_again(queue, wanted, received, plans) and not received.records:
@@ -181,7 +181,7 @@ class Deliveries:
             for queue_id in queue_ids:
                 if len(received.records) >= wanted.most or (wanted.in_order and received.missing is not None):
                     break  # in order what is ready again goes first
-                queue = self._queue(topic, group, queue_id, begins_first=wanted.begins_first)
+                queue = queues.get(queue_id) or self._queue(topic, group, queue_id, begins_first=wanted.begins_first)
                 if wanted.in_order and queue.is_blocked(now_ms):
                     continue
                 if not self._looking.look_ahead(queue, wanted, received, plans) and not received.records:

@@ -196,7 +196,9 @@ class Brokers:
     async def _ask(self, client: RemotingClient, request: RemotingCommand) -> RemotingCommand | None:
         """Send a request to the leader, or now and then to any broker. Return its response if it is a success."""
         names = [name for name, _ in self.leaders()] if self.choose.random() < 0.9 else []
-        name = self.choose.choice(names or list(self.brokers))
+        return await self._ask_broker(client, self.choose.choice(names or list(self.brokers)), request)
+
+    async def _ask_broker(self, client: RemotingClient, name: str, request: RemotingCommand) -> RemotingCommand | None:
         response = await client.invoke(f"{self.brokers[name].host.ip}:{BROKER_PORT}", request, 4.0)
         self.counts["requests"] += 1
         if response.code != 0:
@@ -288,12 +290,9 @@ class Brokers:
             return None
         name, _ = self.choose.choice(leaders)
         office = self._office(name)
-        response = await client.invoke(f"{self.brokers[name].host.ip}:{BROKER_PORT}", request, 4.0)
-        self.counts["requests"] += 1
-        if response.code != 0 or office is None or self._office(name) != office:
+        response = await self._ask_broker(client, name, request)
+        if response is None or office is None or self._office(name) != office:
             return None
-        self.counts["acknowledged"] += 1
-        self.trace.add(f"{name} acknowledges {request.code}")
         return response, office
 
     async def _send_some(self, client: RemotingClient, number: int) -> None:
@@ -313,7 +312,8 @@ class Brokers:
         self._receives.receive(found[1], receipts)
         self.counts["received"] += len(receipts)
         self.choose.shuffle(receipts)
-        for receipt in receipts[: self.choose.randint(0, len(receipts))] if not self._is_over else receipts:
+        count = len(receipts) if self._is_over else self.choose.randint(0, len(receipts))
+        for receipt in receipts[:count]:
             self._receives.attempted.add(receipt.body)
             if (answered := await self._ask_leader(client, acknowledgement(receipt))) is not None:
                 self.counts["done"] += 1

@@ -6,13 +6,13 @@ from typing import Any
 
 import trio
 
+from sim import wrong
 from sim.dledger.brokers import BROKER_FAULTS
 from sim.dledger.planted import Bug
 from triomq.broker.group.roles import GroupRoles
 from triomq.broker.group.table_log import TableLog
 from triomq.broker.pop.in_flight import InFlight
 from triomq.broker.processors.ack import AckProcessor
-from triomq.protocol.command import RemotingCommand
 
 
 def _acknowledges_before_the_quorum(original: Any) -> Any:
@@ -64,13 +64,6 @@ BROKER_BUGS = {
 }
 
 
-def _settles_at_once(original: Any) -> Any:
-    def when_durable(self: AckProcessor, response: RemotingCommand) -> RemotingCommand:
-        return response
-
-    return when_durable
-
-
 def _commits_what_is_in_flight(original: Any) -> Any:
     def oldest(self: InFlight) -> int:
         return self.next_offset
@@ -79,9 +72,7 @@ def _commits_what_is_in_flight(original: Any) -> Any:
 
 
 RECEIVER_BUGS = {
-    "done_before_the_quorum": Bug(
-        AckProcessor, "_when_durable", _settles_at_once, ("cut off", "kill", "mend"), seed=15
-    ),
+    "done_before_the_quorum": Bug(AckProcessor, "_when_durable", wrong.at_once, ("cut off", "kill", "mend"), seed=15),
     "commits_what_is_in_flight": Bug(InFlight, "oldest", _commits_what_is_in_flight, ("kill", "hand over")),
 }
 """Bugs of POP."""

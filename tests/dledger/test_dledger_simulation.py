@@ -8,10 +8,10 @@ from threading import Thread
 import pytest
 import trio
 
-from sim.dledger.__main__ import BROKERS, RECEIVERS, WHOLE, explain, first_failure, run_one, totals
+from sim.dledger.__main__ import BROKERS, RECEIVERS, RULES, WHOLE, explain, first_failure, run_one, totals
 from sim.dledger.brokers import run_brokers
 from sim.dledger.brokers_planted import BROKER_BUGS, RECEIVER_BUGS
-from sim.dledger.planted import BUGS
+from sim.dledger.planted import BUGS, Bug
 from sim.dledger.whole import run_whole
 from sim.dledger.whole_planted import WHOLE_BUGS
 from sim.dledger.world import FAULTS, run_seed
@@ -29,13 +29,26 @@ FOUND = {
 """Seeds that found a fault once."""
 
 
+def run_all_well(seeds: int, members: str = RULES, java: int = 0) -> Counter[str]:
+    """Run the first seeds, none of which may find anything. Return what they counted."""
+    counts: Counter[str] = Counter()
+    for seed in range(seeds):
+        _, problem, found = run_one(seed, members, java)
+        assert problem is None, "\n".join(explain(seed, members, java))
+        counts += found
+    return counts
+
+
+def found(bug: Bug, seeds: int, members: str = RULES) -> str | None:
+    """Return what finds a bug: its own seed, or one of the first."""
+    with bug.planted():
+        own = first_failure([bug.seed], bug.faults, members)
+        return own or first_failure(range(seeds), bug.faults, members)
+
+
 @pytest.mark.slow
 def test_groups_keep_their_promises_through_every_kind_of_fault() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        _, problem, found = run_one(seed)
-        assert problem is None, "\n".join(explain(seed))
-        counts += found
+    counts = run_all_well(SEEDS)
     assert min(counts[kind] for kind in (*FAULTS, "leaders", "kills", "power failures", "lost", "doubled", "late")) > 0
     assert f"{SEEDS} seeds, 0 failed" in totals(counts, SEEDS, 0, 1.0)
 
@@ -43,11 +56,7 @@ def test_groups_keep_their_promises_through_every_kind_of_fault() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("java", [1, 2])
 def test_members_keep_their_promises_beside_members_by_the_rules_of_rocketmq(java: int) -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(JAVA_SEEDS):
-        _, problem, found = run_one(seed, java=java)
-        assert problem is None, "\n".join(explain(seed, java=java))
-        counts += found
+    counts = run_all_well(JAVA_SEEDS, java=java)
     assert 0 < counts["Java leaders"] < counts["leaders"]
     assert min(counts[kind] for kind in ("kills", "power failures", "lost", "late", "settled 200")) > 0
 
@@ -59,10 +68,7 @@ def test_a_seed_that_found_a_fault_holds(seed: int) -> None:
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_that_is_put_in_on_purpose_is_found(name: str) -> None:
-    bug = BUGS[name]
-    with bug.planted():
-        found = first_failure([bug.seed], bug.faults) or first_failure(range(PLANTED_SEEDS), bug.faults)
-    assert found is not None
+    assert found(BUGS[name], PLANTED_SEEDS) is not None
 
 
 def test_a_seed_does_the_same_each_time() -> None:
@@ -84,20 +90,13 @@ def test_a_seed_that_fails_is_explained_by_its_last_events() -> None:
 
 @pytest.mark.slow
 def test_whole_members_keep_their_promises_through_every_kind_of_fault() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(WHOLE_SEEDS):
-        _, problem, found = run_one(seed, WHOLE)
-        assert problem is None, "\n".join(explain(seed, WHOLE))
-        counts += found
+    counts = run_all_well(WHOLE_SEEDS, WHOLE)
     assert min(counts[kind] for kind in ("leaders", "kills", "power failures", "settled 200")) > 0
 
 
 @pytest.mark.parametrize("name", WHOLE_BUGS)
 def test_a_bug_that_is_put_into_whole_members_is_found(name: str) -> None:
-    bug = WHOLE_BUGS[name]
-    with bug.planted():
-        found = first_failure([bug.seed], bug.faults, WHOLE) or first_failure(range(WHOLE_SEEDS), bug.faults, WHOLE)
-    assert found is not None
+    assert found(WHOLE_BUGS[name], WHOLE_SEEDS, WHOLE) is not None
 
 
 def test_a_seed_with_whole_members_does_the_same_each_time() -> None:
@@ -147,23 +146,14 @@ def test_a_seed_with_whole_members_that_fails_is_explained_by_its_last_events() 
 
 @pytest.mark.slow
 def test_whole_brokers_keep_what_they_acknowledged_while_leaders_change() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(BROKER_SEEDS):
-        _, problem, found = run_one(seed, BROKERS)
-        assert problem is None, "\n".join(explain(seed, BROKERS))
-        counts += found
+    counts = run_all_well(BROKER_SEEDS, BROKERS)
     assert min(counts[kind] for kind in ("acknowledged", "locks", "delayed", "kill", "stop", "cut off")) > 0
     assert counts["leaders"] > 2 * BROKER_SEEDS
 
 
 @pytest.mark.parametrize("name", BROKER_BUGS)
 def test_a_bug_that_is_put_into_whole_brokers_is_found(name: str) -> None:
-    bug = BROKER_BUGS[name]
-    with bug.planted():
-        found = first_failure([bug.seed], bug.faults, BROKERS) or first_failure(
-            range(BROKER_SEEDS), bug.faults, BROKERS
-        )
-    assert found is not None
+    assert found(BROKER_BUGS[name], BROKER_SEEDS, BROKERS) is not None
 
 
 def test_a_seed_with_whole_brokers_does_the_same_each_time() -> None:
@@ -177,17 +167,11 @@ def test_a_seed_with_whole_brokers_does_the_same_each_time() -> None:
 
 @pytest.mark.slow
 def test_receivers_lose_nothing_and_get_nothing_again_that_is_done_while_leaders_change() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(RECEIVER_SEEDS):
-        _, problem, found = run_one(seed, RECEIVERS)
-        assert problem is None, "\n".join(explain(seed, RECEIVERS))
-        counts += found
+    counts = run_all_well(RECEIVER_SEEDS, RECEIVERS)
     assert counts["received"] > counts["done"] > 0
     assert counts["leaders"] > 2 * RECEIVER_SEEDS
 
 
 @pytest.mark.parametrize("name", RECEIVER_BUGS)
 def test_a_bug_that_is_put_into_receives_is_found(name: str) -> None:
-    bug = RECEIVER_BUGS[name]
-    with bug.planted():
-        assert first_failure(range(bug.seed, bug.seed + RECEIVER_SEEDS), bug.faults, RECEIVERS) is not None
+    assert found(RECEIVER_BUGS[name], RECEIVER_SEEDS, RECEIVERS) is not None
