@@ -30,7 +30,7 @@ async def notifier(configuration: Configuration) -> AsyncIterator[ClientNotifier
     notifier = ClientNotifier(configuration)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(notifier.run)
-        await trio.sleep(0.1)
+        await trio.testing.wait_all_tasks_blocked()
         yield notifier
         nursery.cancel_scope.cancel()
 

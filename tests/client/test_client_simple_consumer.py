@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,15 +37,18 @@ from triomq import (
 )
 from triomq.broker.embedded import LocalCluster, VirtualClock
 from triomq.protocol.codes import POLLING_FULL, RequestCode, ResponseCode
-from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
 from triomq.protocol.receipt_handle import parse_handle
 from triomq.protocol.record import encode_record
+from triomq.remoting.client import open_client
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -54,7 +58,8 @@ HOUR = 3600.0
 class Lab:
     """An embedded cluster with its clock, and one consumer."""
 
-    def __init__(self, clock: VirtualClock, producer: Producer, consumer: SimpleConsumer) -> None:
+    def __init__(self, broker: str, clock: VirtualClock, producer: Producer, consumer: SimpleConsumer) -> None:
+        self.broker = broker  # host:port
         self.clock = clock
         self.producer = producer
         self.consumer = consumer
@@ -66,6 +71,18 @@ class Lab:
     async def now(self, max_messages: int = 32, *, invisible_seconds: float = 60.0) -> list[ReceivedMessage]:
         """Return what can be received at once."""
         return await self.consumer.receive(max_messages, invisible_seconds=invisible_seconds, wait_seconds=0)
+
+    async def wait_for_held_receives(self, count: int) -> None:
+        """Wait until the broker holds `count` receives of the group."""
+        header = PollingInfoRequestHeader(consumer_group="g", topic="T", queue_id=-1)
+        async with open_client() as client:
+            with trio.fail_after(LIMIT_SECONDS):
+                while True:
+                    request = new_request(RequestCode.POLLING_INFO, header=header)
+                    response = await client.invoke(self.broker, request, LIMIT_SECONDS)
+                    if response.header(PollingInfoResponseHeader).polling_num == count:
+                        return
+                    await trio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -87,7 +104,7 @@ async def lab(*, queues: int = 1, **options: Any) -> AsyncIterator[Lab]:
         ):
             await admin.create_topic("T", read_queues=queues, write_queues=queues)
             consumer.subscribe("T")
-            yield Lab(clock, producer, consumer)
+            yield Lab(cluster.brokers["broker-a"], clock, producer, consumer)
 
 
 def bodies(messages: list[ReceivedMessage]) -> list[bytes]:
@@ -476,13 +493,18 @@ async def test_what_a_cancelled_receive_takes_is_given_back(
 
 async def test_what_a_cancelled_receive_takes_comes_again_soon() -> None:
     async with lab() as it:
-        with trio.move_on_after(0.1):
-            await it.consumer.receive(invisible_seconds=12 * HOUR)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(it.consumer.receive, invisible_seconds=12 * HOUR))
+            await it.wait_for_held_receives(1)
+            nursery.cancel_scope.cancel()
         await it.send(b"a")
-        await trio.sleep(0.1)  # on its way to nobody and back
-        await it.clock.advance_async(2)
-        (again,) = await it.now()
-        assert (again.body, again.delivery_attempt) == (b"a", 2)
+        await it.wait_for_held_receives(0)  # the message is on its way to nobody, and back
+        seconds = 0
+        while not (received := await it.now()):
+            seconds += 2
+            await it.clock.advance_async(2)
+        assert [(again.body, again.delivery_attempt) for again in received] == [(b"a", 2)]
+        assert seconds < HOUR
 
 
 def attempts(fakes: FakeCluster) -> list[str | None]:
