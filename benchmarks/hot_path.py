@@ -32,6 +32,7 @@ import trio
 from benchmarks.hot_path_peers import Dropped, TlsPeer, name_server_table
 from benchmarks.hot_path_roads import (
     DELAY_LEVEL,
+    GROUP,
     QUEUES,
     ROUTED_TOPICS,
     STORED_FOR_PULLS,
@@ -40,9 +41,11 @@ from benchmarks.hot_path_roads import (
     WORKLOADS,
     Turns,
     Workload,
+    ack_frame,
     commit_frame,
     in_turns,
     reads,
+    receive_frame,
     send_frame,
     topic_name,
     waiting_pull_frames,
@@ -176,6 +179,7 @@ class HotPath:
         self._tls_peers: list[TlsPeer] = []
         self._transports: list[Dropped] = []
         self._received = 0
+        self._receivers = 0
 
     def connect(self, workload: Workload) -> None:
         """Open the connections that this workload has, and are not there yet."""
@@ -214,6 +218,8 @@ class HotPath:
         """Let one round of a workload go through the broker; `meter` is entered for what is measured."""
         if workload.kind == "transaction":
             self._run_transactions(workload, meter)
+        elif workload.kind == "receive":
+            self._run_receives(workload, meter)
         elif workload.kind == "delivery":
             self._feed(reads(workload))
             levels = DelayLevels(self._tables.configuration.store.message_delay_level)
@@ -262,6 +268,20 @@ class HotPath:
         with meter:
             self._feed(turns)
 
+    def _run_receives(self, workload: Workload, meter: Meter) -> None:
+        self._receivers += 1
+        group = f"{GROUP}-{self._receivers}"
+        receives = in_turns(workload, [receive_frame(workload, group, number) for number in range(workload.requests)])
+        for receives_of_turn in receives:
+            for transport in self._transports:
+                transport.kept = []
+            with meter:
+                self._feed([receives_of_turn])
+            responses = [response for transport in self._transports for response in transport.responses()]
+            acks = in_turns(workload, [ack_frame(workload, group, response) for response in responses])
+            with meter:
+                self._feed(acks)
+
     def _long_polls(self, workload: Workload) -> Turns:
         """The pulls at the end of a queue, then the message that ends their wait, and so on."""
         ends = [self._tables.store.reading.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES)]
@@ -281,6 +301,9 @@ class HotPath:
             return self._tables.stats.get_total
         if workload.kind in ("heartbeat", "route"):
             return self._received - sum(self._table.errors.values()) - sum(self._name_server.errors.values())
+        if workload.kind == "receive":
+            groups = [f"{GROUP}-{number + 1}" for number in range(self._receivers)]
+            return sum(sum(self._tables.metadata.offsets.queues(group, TOPIC).values()) for group in groups)
         reading = self._tables.store.reading
         if workload.kind == "delayed":
             return reading.max_offset(SCHEDULE_TOPIC, DELAY_LEVEL - 1)
@@ -349,7 +372,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
             await serving.prepare()
             register(serving, table, ProcessorTable())
             path = HotPath(serving, clock, turn, table, nursery)
-            if any(workload.kind == "pull" for workload in workloads):
+            if any(workload.kind in ("pull", "receive") for workload in workloads):
                 stored = Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS, tags=TAGS)
                 path.connect(stored)
                 path.run(stored, CpuTime())

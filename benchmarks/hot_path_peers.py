@@ -13,6 +13,8 @@ from triomq.namesrv.processor import NamesrvProcessor
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.frame import FrameDecoder
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.handshake import Secured
@@ -24,16 +26,26 @@ _WITHOUT_CERTIFICATE = "AECDH-AES256-SHA:@SECLEVEL=0"
 
 
 class Dropped:
-    """A transport that discards everything at once and counts the bytes."""
+    """A transport that discards everything at once and counts the bytes. While `kept` is a list, it gets them."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
+        self.kept: list[bytes] | None = None
 
     def write(self, data: bytes) -> None:
         self.taken_bytes += len(data)
+        if self.kept is not None:
+            self.kept.append(data)
 
     def write_pieces(self, pieces: list[bytes]) -> None:
         self.taken_bytes += sum(map(len, pieces))
+        if self.kept is not None:
+            self.kept += pieces
+
+    def responses(self) -> list[RemotingCommand]:
+        """Return what was kept, and keep nothing more."""
+        data, self.kept = b"".join(self.kept or []), None
+        return FrameDecoder().feed(data)
 
     def pause_reading(self) -> None:
         raise RuntimeError("nothing here is ever full")

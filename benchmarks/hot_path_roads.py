@@ -16,6 +16,8 @@ from triomq.protocol.bodies.heartbeat import (
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from triomq.protocol.frame import encode_frame
+from triomq.protocol.headers.pop import PopMessageResponseHeader
+from triomq.protocol.receipt_handle import ReceiptHandle
 from triomq.protocol.record import BatchUnit, encode_batch_units
 
 TOPIC = "HotPath"
@@ -43,6 +45,8 @@ class Workload:
     delivery      a delayed message that has fallen due goes to its topic; sending it is not measured
     long poll     a pull of each connection, all of different groups, that is parked, and in a later turn the message
                   that they wait for
+    receive       a message that is received by itself (POP), by a group that has received none of it before, and in a
+                  later turn its acknowledgement
     heartbeat     no message: a consumer says again that it is there, in a group of MEMBERS connections
     route         no message: a client asks a NameServer for the brokers of a topic
 
@@ -77,6 +81,7 @@ WORKLOADS = (
     Workload("delayed, due at once", "delivery", JSON, 4, 64),
     Workload("long poll", "long poll", JSON, 1, 1, requests=2048),
     Workload("long poll, 10 groups", "long poll", JSON, 10, 1, requests=10_240),
+    Workload("receive and ack 64x1", "receive", JSON, 64, 1, requests=4096),
     Workload("heartbeat", "heartbeat", JSON, 64, 1),
     Workload("route", "route", JSON, 4, 64),
     Workload("pull batch 32", "pull", JSON, 4, 1, batch=32, requests=512),
@@ -162,6 +167,40 @@ def waiting_pull_frames(workload: Workload, number: int, queue_offset: int) -> l
     """For each connection, PULL_MESSAGE that may wait for a message at this offset."""
     groups = [f"{GROUP}-{connection}" for connection in range(workload.connections)]
     return [_pull(workload, group, number, queue_offset, 15_000) for group in groups]
+
+
+def receive_frame(workload: Workload, group: str, number: int) -> bytes:
+    """POP_MESSAGE of one message, of any queue."""
+    fields = {
+        "consumerGroup": group,
+        "topic": TOPIC,
+        "queueId": "-1",
+        "maxMsgNums": "1",
+        "invisibleTime": "60000",
+        "pollTime": "15000",
+        "bornTime": str(1_700_000_000_000 + number),
+        "initMode": "0",
+        "expType": "TAG",
+        "exp": "*",
+        "order": "false",
+    }
+    return _frame(workload, RequestCode.POP_MESSAGE, number, fields, b"")
+
+
+def ack_frame(workload: Workload, group: str, received: RemotingCommand) -> bytes:
+    """ACK_MESSAGE of the one message in this response."""
+    header = received.header(PopMessageResponseHeader)
+    assert header.start_offset_info is not None
+    kind, queue_id, queue_offset = header.start_offset_info.split(" ")
+    handle = ReceiptHandle(header.pop_time, header.invisible_time, kind, "broker-a", int(queue_id), int(queue_offset))
+    fields = {
+        "consumerGroup": group,
+        "topic": TOPIC,
+        "queueId": queue_id,
+        "extraInfo": handle.text(),
+        "offset": queue_offset,
+    }
+    return _frame(workload, RequestCode.ACK_MESSAGE, received.opaque, fields, b"")
 
 
 def heartbeat_frame(workload: Workload, number: int) -> bytes:

@@ -9,9 +9,7 @@ retry topic of either naming.
 
 from __future__ import annotations
 
-from typing import Final
-
-from msgspec import Struct
+from typing import Final, NamedTuple
 
 from triomq.protocol.system_topics import is_retry_topic
 
@@ -20,13 +18,14 @@ RETRY: Final = "1"
 _FIELDS: Final = 7
 _LONGEST: Final = 2048
 _MAX: Final = 2**63 - 1
+_LONGEST_NUMBER: Final = len(str(_MAX))
 
 
 class ReceiptHandleError(ValueError):
     """The text is no handle. It says what is wrong."""
 
 
-class ReceiptHandle(Struct, frozen=True, gc=False):
+class ReceiptHandle(NamedTuple):
     """`popped_ms` is when the message was received, or its invisible time last changed (Unix ms); `queue_offset` is
     None if the text does not have it."""
 
@@ -55,7 +54,7 @@ def parse_handle(text: str) -> ReceiptHandle:
     parts = text.split(" ")
     if len(parts) < _FIELDS:
         raise ReceiptHandleError(f"the receipt handle {text[:64]!r} has {len(parts)} parts, not {_FIELDS} or more")
-    start, popped, invisible, revive = map(_number, parts[:4])
+    start, popped, invisible, revive = _number(parts[0]), _number(parts[1]), _number(parts[2]), _number(parts[3])
     queue_offset = _number(parts[7]) if len(parts) > _FIELDS else None
     return ReceiptHandle(popped, invisible, parts[4], parts[5], _number(parts[6]), queue_offset, start, revive)
 
@@ -66,6 +65,7 @@ def kind_of(topic: str) -> str:
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > _MAX:
+    number = int(text) if len(text) <= _LONGEST_NUMBER and text.isascii() and text.isdigit() else -1
+    if not 0 <= number <= _MAX:
         raise ReceiptHandleError(f"{text[:64]!r} in a receipt handle must be a number from 0 to 2^63 - 1")
-    return int(text)
+    return number

@@ -281,13 +281,13 @@ class DefaultMessageStore:
     @property
     def role_refusal(self) -> str | None:
         """The reason why only another broker takes messages at present: this one is a slave, or does not lead."""
-        return self.refusals.texts().get("role")
+        return self.refusals.text("role")
 
     @property
     def stuck_buffer(self) -> str | None:
         """Return why accepted messages cannot be written at present (with transientStorePoolEnable: a full disk), or
         None."""
-        return self.refusals.texts().get("log")
+        return self.refusals.text("log")
 
     @property
     def is_broken(self) -> bool:

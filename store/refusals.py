@@ -45,6 +45,10 @@ class Refusals:
         """Return cause -> text, the oldest first."""
         return dict(self._texts)
 
+    def text(self, cause: str) -> str | None:
+        """Return the text of a cause, None if it refuses nothing."""
+        return self._texts.get(cause)
+
     def has(self, cause: str) -> bool:
         return cause in self._texts
 

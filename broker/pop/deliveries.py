@@ -243,10 +243,11 @@ class Deliveries:
 
     def _queue(self, topic: str, group: str, queue_id: int, *, begins_first: bool) -> GroupQueue:
         """Return a queue of a group as the table of offsets has it by now."""
-        key = Key(topic, group, queue_id)
-        queue = self._find(key)
+        siblings = self._by_group.get((topic, group))
+        queue = siblings.by_id.get(queue_id) if siblings is not None else None
         if queue is not None and self._follow_moves(queue):
             return queue
+        key = Key(topic, group, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
         begin = committed if committed >= 0 else self._begin(key, begins_first=begins_first)
         self._account.check(QUEUE_BYTES, f"receive of {group}")

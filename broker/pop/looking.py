@@ -18,18 +18,30 @@ SCANS_IN_A_RECEIVE: Final = 8
 _FOUND: Final = GetStatus.FOUND
 
 
-class Wanted(NamedTuple):
+class Wanted:
     """What a receive asks for. `begins_first`: a group without an offset begins at the first message of a queue, not at
     the last. A message that was received `most_attempts` times is a dead letter when it would come again. With
     `in_order` a queue has one batch in flight at a time; a receive with the same `attempt_id` gets it again."""
 
-    most: int
-    invisible_ms: int
-    most_attempts: int
-    message_filter: MessageFilter | None
-    begins_first: bool
-    in_order: bool = False
-    attempt_id: str = ""
+    __slots__ = ("attempt_id", "begins_first", "in_order", "invisible_ms", "message_filter", "most", "most_attempts")
+
+    def __init__(
+        self,
+        most: int,
+        invisible_ms: int,
+        most_attempts: int,
+        message_filter: MessageFilter | None,
+        begins_first: bool,
+        in_order: bool,
+        attempt_id: str,
+    ) -> None:
+        self.most = most
+        self.invisible_ms = invisible_ms
+        self.most_attempts = most_attempts
+        self.message_filter = message_filter
+        self.begins_first = begins_first
+        self.in_order = in_order
+        self.attempt_id = attempt_id
 
 
 class DeadLetter(NamedTuple):
