@@ -64,7 +64,8 @@ class _Checker:
         broker = self._brokers[first.broker]
         if not self._keeps_message(first, again.popped_ms):
             return False
-        return _is_sync(broker) or not _has_lost(broker, use.ended_ms, again.popped_ms)
+        # When it was written is not known: perhaps as it was sent, and the answer was on its way when the power failed.
+        return _is_sync(broker) or not _has_lost(broker, use.sent_ms, again.popped_ms, written_until_ms=use.ended_ms)
 
     def too_early(self, receipts: list[Receipt]) -> Iterator[str]:
         for first, again in pairwise(receipts):
@@ -148,12 +149,14 @@ def _losses_ms(broker: Broker) -> list[float]:
     return [BEGIN_MS + at * 1000 for at, how in broker.died_at if how == "power" or how in broker.ends_that_lose]
 
 
-def _has_lost(broker: Broker, written_ms: float, until_ms: float) -> bool:
-    """Return whether a loss may have taken a record that was written at this time, before a later moment."""
+def _has_lost(broker: Broker, written_ms: float, until_ms: float, *, written_until_ms: float | None = None) -> bool:
+    """Return whether a loss may have taken a record that was written at this time, or from then until another one,
+    before a later moment."""
+    last_ms = written_ms if written_until_ms is None else written_until_ms
     window_ms = (UNSYNCED_SECONDS + SLOW_SYNC_SECONDS) * 1000
     for at in _losses_ms(broker):
         down_ms = 1000 * broker.down_seconds((written_ms - BEGIN_MS) / 1000, (at - BEGIN_MS) / 1000)
-        if written_ms <= at <= min(until_ms, written_ms + window_ms + down_ms):
+        if written_ms <= at <= min(until_ms, last_ms + window_ms + down_ms):
             return True
     return False
 
