@@ -29,6 +29,7 @@ STEPS = {
     "delayed, due at once": 1803,
     "long poll": 8274,
     "long poll, 10 groups": 3936,
+    "receive and ack 64x1": 6788,
     "heartbeat": 1701,
     "route": 798,
     "pull batch 32": 292,
