@@ -66,7 +66,14 @@ _PULL_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 # A text, because it takes as long to ask an enum for the name of a member as to read a queue entry.
 _FOUND: Final = GetStatus.FOUND.name
 
-_FIELDS: Final[tuple[str, ...]] = ("popTime", "invisibleTime", "reviveQid", "restNum", "startOffsetInfo", "msgOffsetInfo")
+_FIELDS: Final[tuple[str, ...]] = (
+    "popTime",
+    "invisibleTime",
+    "reviveQid",
+    "restNum",
+    "startOffsetInfo",
+    "msgOffsetInfo",
+)
 _TEMPLATE: Final = ResponseTemplate(_FIELDS)
 _TEMPLATE_IN_ORDER: Final = ResponseTemplate((*_FIELDS, "orderCountInfo"))
 """PopMessageResponseHeader, without and with its last field."""
