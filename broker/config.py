@@ -367,6 +367,20 @@ class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
         own=True,
     )
 
+    grpc_server_port: int = setting(
+        "grpcServerPort",
+        0,
+        meaning="TCP port for the gRPC clients of RocketMQ 5, plain and TLS; RocketMQ's proxy has 8081; 0 = none",
+        minimum=0,
+        maximum=65535,
+        own=True,
+    )
+    grpc_advertised_endpoint: str = setting(
+        "grpcAdvertisedEndpoint",
+        "",
+        meaning="host:port at which gRPC clients connect, as routes name it; empty = the one by which each has come",
+        own=True,
+    )
     traces_endpoint: str = setting(
         "tracesEndpoint",
         "",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -49,10 +49,11 @@ from triomq.protocol.speedups import running_build
 from triomq.remoting import network
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.connection import Connection
 from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.port_check import port_problems
 from triomq.remoting.processor_table import ProcessorTable
-from triomq.remoting.server import RemotingServer
+from triomq.remoting.server import Connecting, RemotingServer
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
@@ -115,6 +116,7 @@ class BrokerController:
         self._offload = offload
         self._ha_port: network.Listening | None = None
         self._monitoring: Monitoring | None = None
+        self._connecting_grpc: Connecting | None = None
         self.dashboard: Door | None = None
 
     @property
@@ -168,6 +170,7 @@ class BrokerController:
             memory=memory,
         )
         self._bind(server, table, fast_table)
+        self._bind_grpc(server, table)
         stopping = Stopping()
         work = Work(tables, server, memory, table, fast_table, certificates, stopping)
         try:
@@ -369,6 +372,25 @@ class BrokerController:
             serialize_type=self.configuration.serialize_type,
             tls_context=certificates.current if certificates is not None else None,
         )
+
+    def _bind_grpc(self, server: RemotingServer, table: ProcessorTable) -> None:
+        """Bind grpcServerPort. What serves it is imported when the first client connects."""
+        port = self.configuration.broker.grpc_server_port
+        if not port:
+            return
+        try:
+            server.bind(port, table, self._connect_grpc)
+        except OSError as error:
+            server.release()
+            raise listen_error(self.configuration.server.bind_address, port, error, key="grpcServerPort") from error
+
+    def _connect_grpc(self, *arguments: Any, **options: Any) -> Connection:
+        """Return a new connection of grpcServerPort."""
+        if self._connecting_grpc is None:
+            assert self.serving is not None
+            self._connecting_grpc = optional.grpc.connecting(self.serving)
+        connection: Connection = self._connecting_grpc(*arguments, **options)
+        return connection
 
     def _close_ha_port(self) -> None:
         if self._ha_port is not None:

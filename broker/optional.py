@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the types of the rows
     from triomq.broker.filters import conditions, sql92
     from triomq.broker.group import log as group_log
     from triomq.broker.group import master_decides
+    from triomq.broker.grpc import port as grpc
     from triomq.broker.lifecycle import configuration_check
     from triomq.broker.processors import in_flight
     from triomq.broker.replication import slave_link
@@ -53,6 +54,7 @@ PARTS: Final = (
     ("enableDLegerCommitLog",                    "group_log",           "triomq.broker.group.log"),
     ("enableDLegerCommitLog",                    "group",               "triomq.broker.assembly.group"),
     ("enableDLegerCommitLog",                    "master_decides",      "triomq.broker.group.master_decides"),
+    ("the first gRPC client",                    "grpc",                "triomq.broker.grpc.port"),
     ("metricsPort",                              "monitoring",          "triomq.monitoring.monitoring"),
     ("metricsPort",                              "watching",            "triomq.broker.figures.watching"),
     ("the first question for assignments",       "assignments",         "triomq.broker.assembly.assignments"),

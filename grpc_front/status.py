@@ -44,6 +44,10 @@ class CallFailed(Exception):
         self.status = status
         self.message = message
 
+    def trailers(self, *, is_whole_answer: bool = True) -> bytes:
+        """Return the header block that ends the answer. `is_whole_answer`: nothing was sent before."""
+        return trailers(self.status, self.message, is_whole_answer=is_whole_answer)
+
 
 ANSWER_FIELDS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 ANSWER_HEADERS: Final = encode_fields(ANSWER_FIELDS)

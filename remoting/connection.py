@@ -25,6 +25,7 @@ from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_with
 from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse, Value
+from triomq.protocol.wrong_port import answer_to_foreign
 from triomq.remoting.backpressure import Backpressure
 from triomq.remoting.compiling import mypyc_attr
 from triomq.remoting.connection_settings import ConnectionSettings, RequestHandler, Transport
@@ -112,9 +113,11 @@ class Connection:
             commands = [command for command in decoded if isinstance(command, RemotingCommand)]
             fault = frame_fault(error, data)
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=fault)
+            if answer := answer_to_foreign(data):
+                self.put(answer)
             self.close_soon(f"malformed frame: {fault}")
         if self._decoder.held_bytes or self._has_frame:
-            self._read_frame(is_new=bool(commands))
+            self.note_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=bool(commands))
         if len(commands) == 1:
             command = commands[0]
             self.has_spoken = True
@@ -149,10 +152,18 @@ class Connection:
             self._is_in_order = True  # what arrives later must not overtake those that wait
             self._wait_for_turn()
 
-    def _read_frame(self, *, is_new: bool) -> None:
-        self._has_frame = self._decoder.held_bytes > 0
-        if not self.backpressure.share.read_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=is_new):
+    def note_frame(self, held_bytes: int, needed_bytes: int, *, is_new: bool) -> None:
+        """Note what is held of an incomplete frame after a read, and how long it will be (`is_new`: one was completed).
+        The rest is read when the memory budget grants it."""
+        self._has_frame = held_bytes > 0
+        if not self.backpressure.share.read_frame(held_bytes, needed_bytes, is_new=is_new):
             self._stop_reading(_NO_MEMORY)
+
+    def put(self, data: bytes) -> None:
+        """Add bytes to this turn's output."""
+        self._output.append(data)
+        self._output_bytes += len(data)
+        self._mark()
 
     def _wait_for_turn(self) -> None:
         if self._waiting and self.is_open:
@@ -405,6 +416,9 @@ class Connection:
         if not self._marked:
             self._marked = True
             self.turn.mark(self)
+
+    def leave(self) -> None:
+        """Let the peer know that the server stops, if the protocol has a way to say so."""
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else f"closed: {self.close_reason}"

@@ -15,7 +15,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -50,6 +50,17 @@ TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforci
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
 """Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
 awaited, so that the first one can be created on demand (certificates.ServerCertificates.context)."""
+
+
+Connecting = Callable[..., Connection]
+"""Makes a connection of the arguments that Connection takes."""
+
+
+class Port(NamedTuple):
+    """What is served at one port: requests to `table`, over connections that `connecting` makes."""
+
+    table: ProcessorTable
+    connecting: Connecting
 
 
 class ConnectionEvents(Protocol):
@@ -108,7 +119,7 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._tls_outgoing = ssl.MemoryBIO()  # of all connections: see tls_transport
-        self._bound: list[tuple[network.Listening, ProcessorTable]] = []
+        self._bound: list[tuple[network.Listening, Port]] = []
         self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
         self._step_line = StepLine(turn.scheduler)
         self._admission = Admission(AdmissionLimits.of(settings), guard)
@@ -129,10 +140,11 @@ class RemotingServer:
         """Return limit -> connections that were closed because of it."""
         return self._admission.refused
 
-    def bind(self, port: int, table: ProcessorTable) -> int:
-        """Listen on a TCP port (0: any free one) for requests to `table`. Return the port. Raise OSError if taken."""
+    def bind(self, port: int, table: ProcessorTable, connecting: Connecting = Connection) -> int:
+        """Listen on a TCP port (0: any free one) for requests to `table`, over connections that `connecting` makes.
+        Return the port. Raise OSError if taken."""
         listening = network.listen(self._settings.bind_address, port, self._settings.backlog)
-        self._bound.append((listening, table))
+        self._bound.append((listening, Port(table, connecting)))
         return network.port_of(listening)
 
     def release(self) -> None:
@@ -153,11 +165,11 @@ class RemotingServer:
                 if HAS_EPOLL:
                     self._poller = Poller(self._turn)
                     nursery.start_soon(self._poller.run)
-                for listening, table in self._bound:
+                for listening, port in self._bound:
                     if self._poller is not None and isinstance(listening, socket.socket):
-                        self._poller.listen(listening, partial(self._accepted, table))
+                        self._poller.listen(listening, partial(self._accepted, port))
                     else:
-                        nursery.start_soon(self._accept_streams, network.listener_of(listening), table)
+                        nursery.start_soon(self._accept_streams, network.listener_of(listening), port)
                 task_status.started()
         finally:
             self.stop_listening()
@@ -165,7 +177,12 @@ class RemotingServer:
                 connection.close("server stopped")
 
     async def serve_stream(
-        self, stream: trio.abc.Stream, table: ProcessorTable, remote: HostPort, local: HostPort
+        self,
+        stream: trio.abc.Stream,
+        table: ProcessorTable,
+        remote: HostPort,
+        local: HostPort,
+        connecting: Connecting = Connection,
     ) -> None:
         """Serve one connection over a stream (tests use memory streams); `serve` must be running."""
         first = Undecided()
@@ -173,7 +190,7 @@ class RemotingServer:
         if place is None:
             await trio.aclose_forcefully(stream)
             return
-        await serve_stream(stream, self._connect(table, remote, local, place), self._turn)
+        await serve_stream(stream, self._connect(Port(table, connecting), remote, local, place), self._turn)
 
     def time_jumped(self, seconds: float) -> None:
         """Shift activity times by a jump of the clock, so that no peer looks idle because of it."""
@@ -191,6 +208,8 @@ class RemotingServer:
     async def drain(self, deadline_seconds: float) -> None:
         """Stop accepting, then wait at most `deadline_seconds` until the responses are sent."""
         self.stop_listening()
+        for connection in list(self._connections):
+            connection.leave()
         self._turn.end()
         with trio.move_on_after(deadline_seconds):
             for connection in list(self._connections):
@@ -203,13 +222,13 @@ class RemotingServer:
         return self._admission.enter(remote.ip, first, first.last_active, descriptor)
 
     def _connect(
-        self, table: ProcessorTable, remote: HostPort, local: HostPort, place: Place, *, was_heard: bool = False
+        self, port: Port, remote: HostPort, local: HostPort, place: Place, *, was_heard: bool = False
     ) -> Connection:
         """Return a new connection, which has `place`."""
         assert self._nursery is not None, "serve() is not running"
         settings = self._settings
-        connection = Connection(
-            table,
+        connection = port.connecting(
+            port.table,
             self._turn,
             self._nursery,
             remote,
@@ -238,7 +257,7 @@ class RemotingServer:
             place.leave()
         self._events.connection_closed(connection)
 
-    def _accepted(self, table: ProcessorTable, sock: socket.socket) -> None:
+    def _accepted(self, port: Port, sock: socket.socket) -> None:
         """Serve a new socket in the poller, after a task of its own when it may speak TLS. Close it if there is no
         room."""
         first = Undecided()
@@ -258,13 +277,13 @@ class RemotingServer:
         assert self._nursery is not None
         assert self._poller is not None
         if self._tls_context is not None and self._tls_mode != TLS_DISABLED:
-            self._nursery.start_soon(self._detect_tls, table, sock, (remote, local), place, first)
+            self._nursery.start_soon(self._detect_tls, port, sock, (remote, local), place, first)
         else:
-            self._poller.add(sock, self._connect(table, remote, local, place))
+            self._poller.add(sock, self._connect(port, remote, local, place))
 
     async def _detect_tls(
         self,
-        table: ProcessorTable,
+        port: Port,
         sock: socket.socket,
         ends: tuple[HostPort, HostPort],
         place: Place,
@@ -286,14 +305,14 @@ class RemotingServer:
             first.last_active = trio.current_time()
             if peeked[0] == HANDSHAKE_BYTE:
                 owned = None
-                await self._serve_tls(table, sock, ends, place, first)
+                await self._serve_tls(port, sock, ends, place, first)
             elif self._tls_mode == TLS_ENFORCING:
                 self._plain_refused.failed(
                     ends[0].text, self._guard.plain_refused if self._guard is not None else PLAIN_REFUSED
                 )
             else:
                 owned = None
-                self._poller.add(sock, self._connect(table, *ends, place, was_heard=True))
+                self._poller.add(sock, self._connect(port, *ends, place, was_heard=True))
         finally:
             if owned is not None:
                 owned.close()
@@ -301,7 +320,7 @@ class RemotingServer:
 
     async def _serve_tls(
         self,
-        table: ProcessorTable,
+        port: Port,
         sock: socket.socket,
         ends: tuple[HostPort, HostPort],
         place: Place,
@@ -332,7 +351,7 @@ class RemotingServer:
                 self._tls_failed.failed(ends[0].text, fault)
                 return
             is_owned = False
-            connection = self._connect(table, *ends, place, was_heard=True)
+            connection = self._connect(port, *ends, place, was_heard=True)
             connection.peer_names = names
             self._poller.take_over(TlsTransport(self._poller, sock, connection, secured))
         finally:
@@ -340,9 +359,7 @@ class RemotingServer:
                 sock.close()
                 place.leave()
 
-    async def _accept_streams(
-        self, listener: trio.SocketListener | network.SimulatedListener, table: ProcessorTable
-    ) -> None:
+    async def _accept_streams(self, listener: trio.SocketListener | network.SimulatedListener, port: Port) -> None:
         """Accept connections where epoll is not available: one task per connection."""
         assert self._nursery is not None
         outage = Outage()
@@ -364,7 +381,7 @@ class RemotingServer:
             except OSError:  # the peer has already gone
                 await trio.aclose_forcefully(stream)
                 continue
-            self._nursery.start_soon(self.serve_stream, stream, table, remote, local)
+            self._nursery.start_soon(self.serve_stream, stream, port.table, remote, local, port.connecting)
 
     def _tune(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -116,6 +116,7 @@ def make_server_context(settings: TlsSettings, client_auth: ssl.VerifyMode | Non
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # OpenSSL 3 refuses that by itself. While it lasted, OpenSSL would accept no output (tls_transport).
     context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["h2"])  # gRPC clients give up if nothing is negotiated; others do not ask
     if settings.is_test_mode:
         _load_temporary_certificate(context)
         return context

@@ -370,7 +370,7 @@ def test_rooms_that_nothing_imports_are_not_installed() -> None:
 
 
 def excluded_packages(project: dict[str, Any]) -> list[str]:
-    found: list[str] = project["tool"]["setuptools"]["packages"]["find"]["exclude"]
+    found: list[str] = project["tool"]["setuptools"]["packages"]["find"].get("exclude", [])
     return found
 
 

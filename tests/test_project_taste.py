@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "monitoring": {"remoting", "protocol"},
     "dashboard": {"monitoring", "remoting", "protocol"},
     "namesrv": {"dashboard", "monitoring", "remoting", "protocol", "daemon"},
-    "broker": {"dashboard", "monitoring", "dledger", "store", "remoting", "protocol", "daemon"},
+    "broker": {"dashboard", "monitoring", "dledger", "store", "remoting", "protocol", "daemon", "grpc_front", "http2"},
     "client": {"remoting", "protocol"},
     "spark": {"client", "store", "remoting", "protocol"},
     "admin": {"remoting", "protocol"},
@@ -52,7 +52,7 @@ MORE_ARROWS: dict[str, set[str]] = {
 OTHERS: dict[str, set[str]] = {
     "protocol": {"msgspec", "msgpack", "lz4", "zstandard", "typing_extensions"},
     "http2": set(),
-    "grpc_front": set(),
+    "grpc_front": {"google"},
     "daemon": {"structlog", "trio", "msgspec", "yaml"},
     "remoting": {"structlog", "trio", "msgspec", "outcome"},
     "store": {"structlog", "trio", "msgspec", "crcmod", "outcome"},

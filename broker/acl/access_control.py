@@ -22,6 +22,7 @@ from triomq.broker.acl.names import PUB
 from triomq.broker.acl.needs import REPLY, NameMissing, need_of
 from triomq.broker.acl.refusal_log import RefusalLog
 from triomq.broker.acl.resources import ADMIN_CODES, needed_resources
+from triomq.broker.acl.signed_call import CallRequest
 from triomq.broker.errors import AccessDenied
 from triomq.broker.record_border import INTERNAL_TOPICS
 from triomq.daemon.clock import system_now_ms
@@ -106,7 +107,7 @@ class AccessControl:
         remote = connection.remote
         if any(pattern.matches(remote) for pattern in self._table.white_addresses):
             return "(white address)"
-        access_key = (request.ext_fields or {}).get(signature.ACCESS_KEY, "")
+        access_key = _access_key(request) or ""
         account = self._table.account(access_key)
         is_white = account is not None and account.white_addresses.matches(remote)
         return f"{access_key} (white address)" if is_white else access_key
@@ -115,14 +116,14 @@ class AccessControl:
         """Return the access key of a request that passed; "" if its address needs none, so that it proves nothing."""
         if any(pattern.matches(connection.remote) for pattern in self._table.white_addresses):
             return ""
-        return (request.ext_fields or {}).get(signature.ACCESS_KEY, "")
+        return _access_key(request) or ""
 
     def _account(self, connection: Connection, request: RemotingCommand) -> Account | None:
         """Return the account that the request names; None for an address that needs none. Raises AccessDenied."""
         for pattern in self._table.white_addresses:
             if pattern.matches(connection.remote):
                 return None
-        access_key = (request.ext_fields or {}).get(signature.ACCESS_KEY)
+        access_key = _access_key(request)
         if access_key is None:
             raise self._refusal(connection, request, "No accessKey is configured", _NO_KEY)
         account = self._table.account(access_key)
@@ -136,7 +137,9 @@ class AccessControl:
             failures.check(connection, access_key)
         fields = request.ext_fields or {}
         text = f"Check signature failed for accessKey={access_key}"
-        if account.is_bound:
+        if isinstance(request, CallRequest):
+            is_signed = not account.is_bound and request.is_signed_by(account.secret_key)
+        elif account.is_bound:
             is_signed = signature.is_bound_by(request.code, fields, request.body, account.secret_key)
         else:
             is_signed = signature.is_signed_by(fields, request.body, account.secret_key)
@@ -215,3 +218,10 @@ class AccessControl:
         self._refusals.refused(connection.remote.text, request.code, text)
         self.refused[_REASONS.get(place, "no_permission")] += 1
         return AccessDenied(f"{text}, {place}")
+
+
+def _access_key(request: RemotingCommand) -> str | None:
+    """Return the access key that a request names; None if it names none."""
+    if isinstance(request, CallRequest):
+        return request.access_key or None
+    return (request.ext_fields or {}).get(signature.ACCESS_KEY)

@@ -1,0 +1,239 @@
+"""ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue and QueryAssignment: as the
+requests of POP.
+
+A push consumer asks for messages without saying for how long (`auto_renew`). They stay invisible for HELD_MS, and are
+ready again at once when their client ends or is lost (`Held`): so nothing has to be renewed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.grpc.call import Call
+from triomq.broker.grpc.gathering import Gathering
+from triomq.broker.grpc.held import give_back
+from triomq.broker.grpc.messages import set_ms, to_message, to_ms
+from triomq.broker.grpc.results import OK, Refused, check, code_of
+from triomq.broker.grpc.routes import Routes, legal_topic
+from triomq.grpc_front import schema
+from triomq.protocol.codes import POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
+from triomq.protocol.receipt_handle import NORMAL, ReceiptHandle, ReceiptHandleError, parse_handle
+from triomq.protocol.record import iterate_records
+from triomq.protocol.subscription import SQL92, TAG
+
+Code: Final = schema.Code
+RECEIVE_BATCH: Final = 32
+HELD_MS: Final = 3 * 3600 * 1000
+"""How long a push consumer may keep a message, as long as it lives."""
+LEAST_INVISIBLE_MS: Final = 1000
+MOST_INVISIBLE_MS: Final = 12 * 3600 * 1000
+LEAST_WAIT_SECONDS: Final = 5.0
+MOST_WAIT_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 1.0
+"""How long before the deadline of a receive it is answered."""
+TO_DEAD_LETTERS: Final = "-1"
+"""The delay level that sends a message back to the dead letters."""
+_NOTHING: Final = (int(ResponseCode.PULL_NOT_FOUND), POLLING_TIMEOUT)
+
+
+class Consuming:
+    """See the module's docstring."""
+
+    def __init__(self, serving: Serving, routes: Routes) -> None:
+        self._serving = serving
+        self._routes = routes
+        self._broker = serving.tables.configuration.broker
+        self._now_ms = serving.tables.now_ms
+        self._reading = serving.store.reading
+
+    # Receiving.
+
+    def receive(self, call: Call, request: Any) -> None:
+        """ReceiveMessage. Raises Refused."""
+        topic = legal_topic(request.message_queue.topic.name)
+        is_push = request.auto_renew
+        invisible_ms = HELD_MS if is_push else to_ms(request.invisible_duration)
+        if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
+            text = f"an invisible duration of {invisible_ms} ms: from {LEAST_INVISIBLE_MS} to {MOST_INVISIBLE_MS}"
+            raise Refused(Code.ILLEGAL_INVISIBLE_TIME, text)
+        expression = request.filter_expression
+        fields = {
+            "consumerGroup": request.group.name,
+            "topic": topic,
+            "queueId": str(request.message_queue.id),
+            "maxMsgNums": str(min(request.batch_size, RECEIVE_BATCH) if request.batch_size > 0 else RECEIVE_BATCH),
+            "invisibleTime": str(invisible_ms),
+            "pollTime": str(_wait_ms(call, request)),
+            "bornTime": str(self._now_ms()),
+            "initMode": "1",
+            "expType": SQL92 if expression.type == schema.FilterType.SQL else TAG,
+            "exp": expression.expression or "*",
+        }
+        received = partial(self._received, call, topic, request.group.name, is_push)
+        call.client.request(call.head.fields, RequestCode.POP_MESSAGE, fields, b"", received)
+
+    def _received(self, call: Call, topic: str, group: str, is_push: bool, response: RemotingCommand) -> None:
+        call.attempt(lambda: self._deliver(call, topic, group, is_push, response))
+
+    def _deliver(self, call: Call, topic: str, group: str, is_push: bool, response: RemotingCommand) -> None:
+        """Send what a receive got. Raises Refused."""
+        if response.code in _NOTHING:
+            raise Refused(Code.MESSAGE_NOT_FOUND, "no message")
+        if response.code == POLLING_FULL:
+            raise Refused(Code.TOO_MANY_REQUESTS, response.remark or "too many messages in flight")
+        check(response)
+        header = response.header(PopMessageResponseHeader)
+        head = schema.ReceiveMessageResponse()
+        head.status.code, head.status.message = OK, "OK"
+        call.send(head)
+        for stored in iterate_records(response.body, decompress=False):
+            place = topic, group, stored.queue_id, stored.queue_offset
+            answer = schema.ReceiveMessageResponse()
+            answer.message.CopyFrom(to_message(stored, topic))
+            handle = ReceiptHandle(
+                *(header.pop_time, header.invisible_time, NORMAL, self._broker.broker_name),
+                *(stored.queue_id, stored.queue_offset, stored.queue_offset),
+            )
+            answer.message.system_properties.receipt_handle = handle.text()
+            if not call.send(answer):
+                give_back(self._serving.pop, place, header.pop_time)
+            elif is_push:
+                call.client.held.add(place, header.pop_time)
+        last = schema.ReceiveMessageResponse()
+        set_ms(last.delivery_timestamp, self._now_ms())
+        call.send(last)
+        call.finish()
+
+    # What becomes of received messages.
+
+    def acknowledge(self, call: Call, request: Any) -> None:
+        """AckMessage. Raises Refused."""
+        topic, group = legal_topic(request.topic.name), request.group.name
+        if not request.entries:
+            raise Refused(Code.BAD_REQUEST, "the request acknowledges nothing")
+        handles = [_handle(entry.receipt_handle) for entry in request.entries]
+
+        def done(responses: list[RemotingCommand]) -> None:
+            answer = schema.AckMessageResponse()
+            for entry, handle, response in zip(request.entries, handles, responses, strict=True):
+                result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+                result.status.code = _code_of_handle(response)
+                result.status.message = "OK" if result.status.code == OK else response.remark or ""
+                if result.status.code == OK:
+                    call.client.held.done((topic, group, handle.queue_id, _offset(handle)))
+            codes = {entry.status.code for entry in answer.entries}
+            answer.status.code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
+            answer.status.message = answer.entries[0].status.message
+            call.reply(answer)
+
+        gathering = Gathering(call, len(handles), done)
+        for place, (entry, handle) in enumerate(zip(request.entries, handles, strict=True)):
+            fields = _handle_fields(topic, group, handle, entry.receipt_handle)
+            gathering.ask(place, RequestCode.ACK_MESSAGE, fields)
+
+    def change_invisible_duration(self, call: Call, request: Any) -> None:
+        """ChangeInvisibleDuration. Raises Refused."""
+        topic, group = legal_topic(request.topic.name), request.group.name
+        handle = _handle(request.receipt_handle)
+        invisible_ms = to_ms(request.invisible_duration)
+        if not 0 <= invisible_ms <= MOST_INVISIBLE_MS:
+            text = f"an invisible duration of {invisible_ms} ms: from 0 to {MOST_INVISIBLE_MS}"
+            raise Refused(Code.ILLEGAL_INVISIBLE_TIME, text)
+        fields = _handle_fields(topic, group, handle, request.receipt_handle)
+        fields["invisibleTime"] = str(max(invisible_ms, LEAST_INVISIBLE_MS))
+
+        def changed(responses: list[RemotingCommand]) -> None:
+            code = _code_of_handle(responses[0])
+            if code != OK:
+                raise Refused(code, responses[0].remark or "")
+            call.client.held.done((topic, group, handle.queue_id, _offset(handle)))
+            header = responses[0].header(ChangeInvisibleTimeResponseHeader)
+            new = handle._replace(popped_ms=header.pop_time, invisible_ms=header.invisible_time)
+            call.reply(schema.ChangeInvisibleDurationResponse(receipt_handle=new.text()))
+
+        Gathering(call, 1, changed).ask(0, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+
+    def forward_to_dead_letters(self, call: Call, request: Any) -> None:
+        """ForwardMessageToDeadLetterQueue: the message goes to the dead letters, and then counts as acknowledged.
+        Raises Refused."""
+        topic, group = legal_topic(request.topic.name), request.group.name
+        handle = _handle(request.receipt_handle)
+        entries = self._reading.queue_entries(topic, handle.queue_id, _offset(handle), 1)
+        if not entries:
+            raise Refused(Code.INVALID_RECEIPT_HANDLE, "the message of the handle is not stored any more")
+        back = {
+            "group": group,
+            "offset": str(entries[0][0]),
+            "delayLevel": TO_DEAD_LETTERS,
+            "originMsgId": request.message_id,
+            "originTopic": topic,
+        }
+
+        def acknowledged(responses: list[RemotingCommand]) -> None:
+            code = _code_of_handle(responses[0])
+            if code != OK:
+                raise Refused(code, responses[0].remark or "")
+            call.client.held.done((topic, group, handle.queue_id, _offset(handle)))
+            call.reply(schema.ForwardMessageToDeadLetterQueueResponse())
+
+        def sent_back(responses: list[RemotingCommand]) -> None:
+            check(responses[0])
+            fields = _handle_fields(topic, group, handle, request.receipt_handle)
+            Gathering(call, 1, acknowledged).ask(0, RequestCode.ACK_MESSAGE, fields)
+
+        Gathering(call, 1, sent_back).ask(0, RequestCode.CONSUMER_SEND_MSG_BACK, back)
+
+    def query_assignment(self, call: Call, request: Any) -> None:
+        """QueryAssignment: every consumer receives from all queues of a broker. Raises Refused."""
+        answer = schema.QueryAssignmentResponse()
+        queue = answer.assignments.add().message_queue
+        queue.CopyFrom(self._routes.whole_topic(call, request.topic, request.endpoints))
+        call.reply(answer)
+
+
+def _wait_ms(call: Call, request: Any) -> int:
+    """Return how long a receive may be held: as long as it says, but answered before its deadline."""
+    timeout = call.head.timeout_seconds
+    if request.HasField("long_polling_timeout"):
+        seconds = min(max(to_ms(request.long_polling_timeout) / 1000, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
+    else:
+        seconds = MOST_WAIT_SECONDS
+    if timeout is not None:
+        seconds = min(seconds, max(0.0, timeout - ANSWER_SECONDS))
+    return int(seconds * 1000)
+
+
+def _handle(text: str) -> ReceiptHandle:
+    try:
+        handle = parse_handle(text)
+    except ReceiptHandleError as error:
+        raise Refused(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
+    if handle.queue_offset is None:
+        raise Refused(Code.INVALID_RECEIPT_HANDLE, f"the receipt handle {text[:64]!r} names no message")
+    return handle
+
+
+def _offset(handle: ReceiptHandle) -> int:
+    assert handle.queue_offset is not None
+    return handle.queue_offset
+
+
+def _handle_fields(topic: str, group: str, handle: ReceiptHandle, text: str) -> dict[str, str]:
+    return {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": str(handle.queue_id),
+        "extraInfo": text,
+        "offset": str(handle.queue_offset),
+    }
+
+
+def _code_of_handle(response: RemotingCommand) -> int:
+    """Return the status for the response to a request that names a handle."""
+    if response.code == ResponseCode.NO_MESSAGE:
+        return int(Code.INVALID_RECEIPT_HANDLE)
+    return code_of(response)

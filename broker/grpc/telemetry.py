@@ -1,0 +1,190 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: clients, and what the broker asks of them.
+
+A client says with its settings what it does, and heartbeats repeat that: both become HEART_BEAT of remoting. So the
+client is in the tables of producers and consumers, and disappears from them as others do. Settings are answered at
+once, before anything slow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.grpc.call import Call
+from triomq.broker.grpc.client import GrpcClient
+from triomq.broker.grpc.gathering import Gathering
+from triomq.broker.grpc.messages import to_message
+from triomq.broker.grpc.producing import transaction_id
+from triomq.broker.grpc.results import OK, Refused, check
+from triomq.broker.grpc.routes import legal_topic
+from triomq.broker.tables.groups import GroupTable
+from triomq.grpc_front import schema
+from triomq.grpc_front.status import CallFailed, GrpcStatus
+from triomq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from triomq.protocol.record import decode_record
+from triomq.protocol.subscription import SQL92, TAG, SubscriptionData, SubscriptionError, build_subscription
+
+Code: Final = schema.Code
+ClientType: Final = schema.ClientType
+_CONSUMERS: Final = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER)
+RETRY_SECONDS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""When a push consumer gets a message again that it failed to consume (RocketMQ: CustomizedRetryPolicy)."""
+LONG_POLLING_SECONDS: Final = 20
+RECEIVE_BATCH: Final = 32
+PRODUCER_ATTEMPTS: Final = 3
+
+
+class Registering:
+    """See the module's docstring."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._configuration = serving.tables.configuration
+        self._groups: GroupTable = serving.tables.metadata.groups
+
+    def told(self, call: Call, command: Any) -> None:
+        """A client sends something over its telemetry stream."""
+        client = call.client
+        kind = command.WhichOneof("command")
+        before = client.telemetry
+        if not isinstance(before, TelemetryStream) or before.call is not call:
+            if before is not None:
+                before.end()
+            client.telemetry = TelemetryStream(client, call)
+        if kind == "settings":
+            self._settings(call, command.settings)
+
+    def _settings(self, call: Call, settings: Any) -> None:
+        client = call.client
+        if settings.WhichOneof("pub_sub") is None:
+            text = "the settings have neither publishing nor subscription"
+            call.fail(CallFailed(GrpcStatus.INVALID_ARGUMENT, text))
+            return
+        try:
+            body = _heartbeat(client, settings)
+        except Refused as refusal:
+            call.fail(CallFailed(GrpcStatus.INVALID_ARGUMENT, refusal.text))
+            return
+        client.settings = settings
+        outcome: list[RemotingCommand] = []
+        client.request(call.head.fields, RequestCode.HEART_BEAT, None, body, outcome.append)
+        answer = schema.TelemetryCommand()
+        answer.status.code, answer.status.message = OK, "OK"
+        try:
+            if outcome:  # it may wait until a new group is safe; then the next heartbeat says how that ended
+                check(outcome[0])
+            answer.settings.CopyFrom(settings)
+            self._complete(client, answer.settings)
+        except Refused as refusal:
+            answer.status.code, answer.status.message = refusal.code, refusal.text
+        call.send(answer)
+
+    def _complete(self, client: GrpcClient, settings: Any) -> None:
+        """Add what the server decides."""
+        settings.metric.on = False
+        policy = settings.backoff_policy
+        policy.Clear()
+        if settings.WhichOneof("pub_sub") == "publishing":
+            policy.max_attempts = PRODUCER_ATTEMPTS
+            backoff = policy.exponential_backoff
+            backoff.initial.nanos = 10_000_000
+            backoff.max.seconds = 1
+            backoff.multiplier = 2
+            settings.publishing.max_body_size = self._configuration.store.max_message_size_bytes
+            settings.publishing.validate_message_type = False
+            return
+        group = self._groups.get(settings.subscription.group.name)
+        settings.subscription.fifo = False
+        settings.subscription.receive_batch_size = RECEIVE_BATCH
+        settings.subscription.long_polling_timeout.seconds = LONG_POLLING_SECONDS
+        policy.max_attempts = (group.retry_max_times if group is not None else 16) + 1
+        for seconds in RETRY_SECONDS:
+            policy.customized_backoff.next.add(seconds=seconds)
+
+    def heartbeat(self, call: Call, request: Any) -> None:
+        """Heartbeat. Raises Refused."""
+        client = call.client
+        if client.settings is None:
+            text = "the client has sent no settings over a telemetry stream of this connection"
+            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, text)
+
+        def done(responses: list[RemotingCommand]) -> None:
+            check(responses[0])
+            call.reply(schema.HeartbeatResponse())
+
+        Gathering(call, 1, done).ask(0, RequestCode.HEART_BEAT, None, _heartbeat(client, client.settings))
+
+    def terminate(self, call: Call, request: Any) -> None:
+        """NotifyClientTermination: the client leaves its groups at once."""
+        call.reply(schema.NotifyClientTerminationResponse())
+        call.client.leave()
+        call.client.close("the client has ended")
+
+
+def _heartbeat(client: GrpcClient, settings: Any) -> bytes:
+    """Return the heartbeat of remoting that says what settings say. Raises Refused."""
+    if settings.WhichOneof("pub_sub") == "publishing":
+        topics = [legal_topic(topic.name) for topic in settings.publishing.topics]
+        producers = [ProducerData(group_name=topic) for topic in dict.fromkeys(topics)]
+        return HeartbeatData(client_id=client.client_id, producer_data_set=producers).encode()
+    subscription = settings.subscription
+    if settings.client_type not in _CONSUMERS:
+        text = f"a client of type {settings.client_type} is not served: producers, push and simple consumers are"
+        raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, text)
+    is_push = settings.client_type == ClientType.PUSH_CONSUMER
+    consumer = ConsumerData(
+        group_name=subscription.group.name,
+        consume_type="CONSUME_PASSIVELY" if is_push else "CONSUME_ACTIVELY",
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscription_data_set=[_subscription(entry) for entry in subscription.subscriptions],
+    )
+    return HeartbeatData(client_id=client.client_id, consumer_data_set=[consumer]).encode()
+
+
+def _subscription(entry: Any) -> SubscriptionData:
+    kind = SQL92 if entry.expression.type == schema.FilterType.SQL else TAG
+    try:
+        return build_subscription(legal_topic(entry.topic.name), entry.expression.expression, kind)
+    except SubscriptionError as error:
+        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+
+
+class TelemetryStream:
+    """The telemetry stream of one client."""
+
+    def __init__(self, client: GrpcClient, call: Call) -> None:
+        self._client = client
+        self.call = call
+        call.given_up_calls(self._gone)
+
+    def knows(self, command: RemotingCommand) -> bool:
+        return command.code == RequestCode.CHECK_TRANSACTION_STATE
+
+    def pass_on(self, command: RemotingCommand) -> None:
+        if command.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._check_transaction(command)
+
+    def _check_transaction(self, request: RemotingCommand) -> None:
+        """Ask how a transaction has ended."""
+        header = request.header(CheckTransactionStateRequestHeader)
+        half = decode_record(request.body, decompress=False)
+        command = schema.TelemetryCommand()
+        asked = command.recover_orphaned_transaction_command
+        asked.message.CopyFrom(to_message(half, half.topic))
+        asked.transaction_id = transaction_id(header.commit_log_offset, header.tran_state_table_offset)
+        self.call.send(command)
+
+    def end(self) -> None:
+        if self._client.settings is not None and not self.call.is_over:
+            command = schema.TelemetryCommand()
+            command.reconnect_endpoints_command.nonce = ""
+            self.call.send(command)
+        self._gone()
+        self.call.finish()
+
+    def _gone(self) -> None:
+        if self._client.telemetry is self:
+            self._client.telemetry = None

@@ -1,0 +1,252 @@
+"""grpcServerPort: TLS, other protocols, what overtakes what, limits, accounts, and the end."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+import ssl
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from grpc_lab import LIMIT_SECONDS, TOPIC, Code, Lab, acknowledging, lab, message, receiving, true_soon
+
+from triomq.broker.grpc import connection as grpc_connection
+from triomq.grpc_front import schema
+from triomq.grpc_front.messages import encode_message
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import new_request
+from triomq.protocol.frame import decode_frame, encode_frame
+from triomq.protocol.speedups import running_build
+from triomq.remoting.errors import ConnectionClosed
+
+BEAT = schema.HeartbeatRequest(client_type=schema.ClientType.PRODUCER)
+needs_python = pytest.mark.skipif(running_build() == "compiled", reason="compiled constants cannot be replaced")
+
+
+async def talk(port: int, data: bytes) -> bytes:
+    """Send bytes, and return everything that comes until the other side closes."""
+    received = b""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(data)
+        with trio.fail_after(LIMIT_SECONDS):
+            while part := await stream.receive_some(65536):
+                received += bytes(part)
+    return received
+
+
+async def test_tls_and_plain_connections_share_the_port(broker: Lab) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    secured = await broker.client(tls=context)
+    assert secured.stream.selected_alpn_protocol() == "h2"  # type: ignore[attr-defined]
+    assert (await secured.send_message(b"1")).status == Code.OK
+    assert (await (await broker.client()).send_message(b"2")).status == Code.OK
+
+
+async def test_a_client_of_remoting_is_told_the_right_port(broker: Lab) -> None:
+    request = new_request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    request.opaque = 7
+    answer = decode_frame(await talk(broker.port, encode_frame(request)))
+    assert (answer.opaque, answer.code) == (7, 3)
+    right = broker.cluster.brokers["broker-a"].rpartition(":")[2]
+    assert f"connect to the broker's port {right}" in (answer.remark or "")
+
+
+async def test_a_browser_is_told_what_the_port_is(broker: Lab) -> None:
+    answer = await talk(broker.port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"this port is for gRPC" in answer
+
+
+async def test_http_2_at_the_port_of_remoting_is_told_the_right_setting(broker: Lab) -> None:
+    port = int(broker.cluster.brokers["broker-a"].rpartition(":")[2])
+    answer = await talk(port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5))
+    assert answer[3] == 4  # SETTINGS
+    assert answer[12] == 7  # GOAWAY
+    assert b"they connect to grpcServerPort" in answer
+
+
+async def test_heartbeats_overtake_everything_else(broker: Lab) -> None:
+    client = await broker.client()
+    await client.publishing()
+    sends = [client.begin("SendMessage", message(b"%d" % number)) for number in range(20)]
+    beat = client.begin("Heartbeat", BEAT)
+    await client.flush()
+    for stream_id in (*sends, beat):
+        await client.answer(stream_id)
+    assert client.order[0] == beat
+    assert sorted(client.order[1:]) == sends
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "text"),
+    [
+        ({"path": "/apache.rocketmq.v2.MessagingService/PullMessage"}, 12, b"no method"),
+        ({"path": "/x/Y"}, 12, b"no method"),
+        ({"content_type": "text/plain"}, 3, b"content type"),
+        ({"grpc_encoding": "snappy"}, 12, b"snappy"),
+        ({"grpc_timeout": "soon"}, 3, b"grpc-timeout"),
+    ],
+)
+async def test_what_is_no_call_gets_a_status_of_grpc(broker: Lab, changes: Any, status: int, text: bytes) -> None:
+    client = await broker.client()
+    answer = await client.call("SendMessage", message(), **changes)
+    assert (answer.grpc_status, answer.messages) == (status, [])
+    assert text in answer.fields[b"grpc-message"]
+    assert (await client.send_message()).status == Code.OK
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (encode_message(b"\xff\xff"), 3),
+        (b"\0\0\0\0\5ab", 13),
+        (b"\2\0\0\0\0", 13),
+        (b"", 13),
+        (encode_message(message().SerializeToString()) * 2, 13),
+        (b"\0\x7f\0\0\0", 8),
+    ],
+)
+async def test_what_is_no_message_costs_its_call_alone(broker: Lab, body: bytes, status: int) -> None:
+    client = await broker.client()
+    assert (await client.call("SendMessage", body)).grpc_status == status
+    assert (await client.send_message()).status == Code.OK
+
+
+async def test_what_is_no_http_2_costs_the_connection_alone(broker: Lab) -> None:
+    client = await broker.client()
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    assert b"the first frame is not SETTINGS" in await talk(broker.port, preface + bytes(3) + b"\6" + bytes(5))
+    assert (await client.send_message()).status == Code.OK
+
+
+async def test_clients_that_share_a_connection_are_told_apart(broker: Lab) -> None:
+    client = await broker.client("first")
+    await client.publishing()
+    command = schema.TelemetryCommand()
+    command.settings.client_type = schema.ClientType.PRODUCER
+    command.settings.publishing.topics.add(name=TOPIC)
+    second = client.begin("Telemetry", command, ends=False, x_mq_client_id="second")
+    await client.flush()
+    await client.answer(second, 1)
+    producers = broker.serving.tables.metadata.producers
+    assert {channel.client_id for channel in producers.channels(TOPIC) or []} == {"first", "second"}
+    await client.call("NotifyClientTermination", schema.NotifyClientTerminationRequest(), x_mq_client_id="second")
+    assert [channel.client_id for channel in producers.channels(TOPIC) or []] == ["first"]
+    await client.stream.aclose()
+    await true_soon(lambda: not producers.channels(TOPIC))
+
+
+@needs_python
+async def test_the_clients_of_a_connection_are_bounded(broker: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_connection, "MAX_CLIENTS", 2)
+    client = await broker.client()
+    codes = [(await client.call("Heartbeat", BEAT, x_mq_client_id=name)).status for name in "abc"]
+    assert codes == [Code.UNRECOGNIZED_CLIENT_TYPE, Code.UNRECOGNIZED_CLIENT_TYPE, Code.TOO_MANY_REQUESTS]
+
+
+@needs_python
+async def test_incomplete_messages_are_bounded(broker: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_connection, "MAX_INCOMPLETE_MESSAGES", 0)
+    client = await broker.client()
+    stream_id = client.begin("SendMessage", b"\0\0\0\1\0" + b"x" * 100, ends=False)
+    await client.flush()
+    assert (await client.answer(stream_id)).grpc_status == 8
+    assert (await client.send_message()).status == Code.OK
+
+
+@needs_python
+async def test_answers_that_are_not_taken_are_bounded(broker: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_connection, "MAX_PENDING_BYTES", -1)
+    client = await broker.client()
+    assert (await client.send_message()).grpc_status == 8
+
+
+async def test_a_stop_ends_telemetry_first_and_then_the_connection() -> None:
+    async with trio.open_nursery() as nursery:
+        async with lab() as broker:
+            client = await broker.client(nursery=nursery)
+            stream_id = await client.publishing()
+        answer = await client.answer(stream_id)
+        assert answer.messages[-1].WhichOneof("command") == "reconnect_endpoints_command"
+        assert answer.grpc_status == 0
+        await client.wait_closed()
+        assert client.terminated == b"the broker stops"
+
+
+async def test_what_has_no_command_is_not_asked_of_a_grpc_client(broker: Lab) -> None:
+    client = await broker.client()
+    await client.subscribed("g")
+    group = broker.serving.tables.metadata.consumers.get("g")
+    assert group is not None
+    (channel,) = group.members()
+    with pytest.raises(ConnectionClosed, match="no way to be asked"):
+        await channel.connection.invoke(new_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT), 1)
+    assert not channel.connection.send_oneway(new_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET))
+    assert channel.connection.send_oneway(new_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED))
+
+
+def signed(access_key: str, secret: str) -> dict[str, str]:
+    date = "20261130T101010Z"
+    text = hmac.digest(secret.encode(), date.encode(), hashlib.sha1).hex()
+    header = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={text}"
+    return {"x_mq_date_time": date, "authorization": header}
+
+
+ACCOUNTS = """
+accounts:
+- accessKey: producer
+  secretKey: 12345678
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - T=PUB
+- accessKey: consumer
+  secretKey: 87654321
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - T=SUB
+  groupPerms:
+  - g=SUB
+"""
+
+
+async def test_accounts_have_the_rights_that_they_have_over_remoting(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(f"globalWhiteRemoteAddresses:\n{ACCOUNTS}")
+    async with lab(rocketmqHome=str(tmp_path), aclEnable="true") as broker:
+        producer = await broker.client("p", **signed("producer", "12345678"))
+        consumer = await broker.client("c", **signed("consumer", "87654321"))
+        assert (await producer.send_message(b"1")).status == Code.OK
+        assert (await consumer.send_message(b"2")).status == Code.UNAUTHORIZED
+        await consumer.subscribed("g")
+        assert (await consumer.call("ReceiveMessage", receiving("g"), grpc_timeout="1S")).status != Code.UNAUTHORIZED
+        assert (await producer.call("ReceiveMessage", receiving("g"))).status == Code.UNAUTHORIZED
+        for headers in (signed("producer", "wrong"), signed("nobody", "12345678"), {}):
+            answer = await (await broker.client("x", **headers)).send_message(b"3")
+            assert answer.status == Code.UNAUTHORIZED
+            assert "org.apache" in answer.messages[0].entries[0].status.message
+        acknowledged = await producer.call("AckMessage", acknowledging("g", _message_with_handle()))
+        assert acknowledged.status == Code.UNAUTHORIZED
+
+
+def _message_with_handle() -> Any:
+    one = schema.Message()
+    one.system_properties.receipt_handle = "0 1 60000 0 0 broker-a 0 0"
+    return one
+
+
+async def test_a_port_that_is_taken_stops_the_start() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        with pytest.raises(BaseExceptionGroup) as raised:
+            async with lab(grpcServerPort=str(sock.getsockname()[1])):
+                pass
+    assert "grpcServerPort" in "".join(traceback.format_exception(raised.value))

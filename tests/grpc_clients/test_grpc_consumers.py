@@ -1,0 +1,186 @@
+"""ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue and QueryAssignment, over a
+socket."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+import trio
+from grpc_lab import LIMIT_SECONDS, TOPIC, Client, Code, Lab, acknowledging, receiving, true_soon
+
+from triomq.grpc_front import schema
+
+GROUP = "g"
+
+
+async def receiver(broker: Lab, *, push: bool = False, client_id: str = "client-1") -> Client:
+    """Return a client whose group begins here."""
+    client = await broker.client(client_id)
+    await client.subscribed(GROUP, push=push)
+    assert await client.receive(GROUP, grpc_timeout="1S") == []
+    return client
+
+
+async def until(client: Client, count: int, *, seconds: int = 60) -> list[Any]:
+    """Receive until there is this number of messages."""
+    found: list[Any] = []
+    with trio.fail_after(LIMIT_SECONDS):
+        while len(found) < count:
+            found += await client.receive(GROUP, seconds=seconds, grpc_timeout="2S")
+    return found
+
+
+async def send(broker: Lab, *bodies: bytes, **system: Any) -> None:
+    producer = await broker.client("producer")
+    for body in bodies:
+        assert (await producer.send_message(body, **system)).status == Code.OK
+
+
+async def test_a_message_arrives_with_all_its_fields(broker: Lab) -> None:
+    client = await receiver(broker)
+    system = {"tag": "blue", "keys": ["k1", "k2"], "message_group": "mg", "trace_context": "00-1"}
+    await send(broker, b"hello", message_id="0A", properties={"color": "red"}, **system)
+    (got,) = await until(client, 1)
+    assert (got.body, got.topic.name, dict(got.user_properties)) == (b"hello", TOPIC, {"color": "red"})
+    found = got.system_properties
+    assert (found.message_id, found.tag, list(found.keys)) == ("0A", "blue", ["k1", "k2"])
+    assert (found.message_group, found.trace_context, found.delivery_attempt) == ("mg", "00-1", 1)
+    assert found.message_type == schema.MessageType.FIFO
+    assert found.body_digest.checksum == hashlib.md5(b"hello").hexdigest().upper()
+    assert (found.queue_offset, found.body_encoding) == (0, schema.Encoding.IDENTITY)
+    assert found.born_host.startswith("127.0.0.1:")
+    assert found.store_timestamp.seconds >= found.born_timestamp.seconds > 1_700_000_000
+
+
+async def test_an_answer_has_a_status_first_and_a_time_last(broker: Lab) -> None:
+    client = await receiver(broker)
+    await send(broker, b"1")
+    answer = await client.call("ReceiveMessage", receiving(GROUP))
+    assert [each.WhichOneof("content") for each in answer.messages] == ["status", "message", "delivery_timestamp"]
+    empty = await client.call("ReceiveMessage", receiving(GROUP), grpc_timeout="1S")
+    assert [each.status.code for each in empty.messages] == [Code.MESSAGE_NOT_FOUND]
+
+
+async def test_a_receive_waits_for_a_message(broker: Lab) -> None:
+    client = await receiver(broker)
+    stream_id = client.begin("ReceiveMessage", receiving(GROUP))
+    await client.flush()
+    await send(broker, b"1")
+    assert len((await client.answer(stream_id)).messages) == 3
+
+
+async def test_acknowledgements_have_a_status_each(broker: Lab) -> None:
+    client = await receiver(broker)
+    await send(broker, b"1", b"2")
+    got = await until(client, 2)
+    for _ in range(2):  # a repetition does no harm
+        answer = await client.call("AckMessage", acknowledging(GROUP, *got))
+        assert answer.status == Code.OK
+        assert [entry.status.code for entry in answer.messages[0].entries] == [Code.OK, Code.OK]
+    wrong = acknowledging(GROUP, got[0])
+    wrong.entries[0].receipt_handle = "no handle"
+    assert (await client.call("AckMessage", wrong)).status == Code.INVALID_RECEIPT_HANDLE
+    assert (await client.call("AckMessage", acknowledging(GROUP))).status == Code.BAD_REQUEST
+
+
+async def test_a_change_makes_a_new_handle(broker: Lab) -> None:
+    client = await receiver(broker)
+    await send(broker, b"1")
+    (got,) = await until(client, 1)
+    request = schema.ChangeInvisibleDurationRequest(receipt_handle=got.system_properties.receipt_handle)
+    request.group.name, request.topic.name, request.invisible_duration.seconds = GROUP, TOPIC, 1
+    changed = await client.call("ChangeInvisibleDuration", request)
+    assert changed.status == Code.OK
+    assert (await client.call("AckMessage", acknowledging(GROUP, got))).status == Code.INVALID_RECEIPT_HANDLE
+    (again,) = await until(client, 1)
+    assert again.system_properties.delivery_attempt == 2
+    request.invisible_duration.seconds = 13 * 3600
+    assert (await client.call("ChangeInvisibleDuration", request)).status == Code.ILLEGAL_INVISIBLE_TIME
+
+
+@pytest.mark.parametrize("seconds", [-1, 13 * 3600])
+async def test_an_invisible_time_has_its_limits(broker: Lab, seconds: int) -> None:
+    client = await broker.client()
+    answer = await client.call("ReceiveMessage", receiving(GROUP, seconds=seconds))
+    assert answer.status == Code.ILLEGAL_INVISIBLE_TIME
+
+
+async def test_a_message_is_forwarded_to_the_dead_letters(broker: Lab) -> None:
+    client = await receiver(broker)
+    await send(broker, b"1")
+    (got,) = await until(client, 1)
+    system = got.system_properties
+    request = schema.ForwardMessageToDeadLetterQueueRequest(
+        receipt_handle=system.receipt_handle, message_id=system.message_id
+    )
+    request.group.name, request.topic.name = GROUP, TOPIC
+    assert (await client.call("ForwardMessageToDeadLetterQueue", request)).status == Code.OK
+    store = broker.serving.store
+    assert store.reading.max_offset(f"%DLQ%{GROUP}", 0) == 1
+    assert await client.receive(GROUP, grpc_timeout="2S") == []
+
+
+async def test_a_push_consumer_is_assigned_all_queues_of_the_broker(broker: Lab) -> None:
+    client = await broker.client()
+    request = schema.QueryAssignmentRequest()
+    request.topic.name, request.group.name = TOPIC, GROUP
+    (assignment,) = (await client.call("QueryAssignment", request)).messages[0].assignments
+    queue = assignment.message_queue
+    assert (queue.id, queue.topic.name, queue.permission) == (-1, TOPIC, schema.Permission.READ_WRITE)
+    assert queue.broker.endpoints.addresses[0].port == 18081
+    request.topic.name = "Unknown"
+    assert (await client.call("QueryAssignment", request)).status == Code.TOPIC_NOT_FOUND
+
+
+async def test_what_a_push_consumer_held_is_ready_again_when_it_is_lost(broker: Lab) -> None:
+    client = await receiver(broker, push=True)
+    await send(broker, b"kept", b"done")
+    got = await until(client, 2, seconds=0)
+    handles = [one.system_properties.receipt_handle.split()[2] for one in got]
+    assert handles == [str(3 * 3600 * 1000)] * 2
+    done = [one for one in got if one.body == b"done"]
+    assert (await client.call("AckMessage", acknowledging(GROUP, *done))).status == Code.OK
+    await client.stream.aclose()
+    (again,) = await until(await receiver_of(broker), 1)
+    assert (again.body, again.system_properties.delivery_attempt) == (b"kept", 2)
+
+
+async def test_what_a_push_consumer_held_is_ready_again_when_it_ends(broker: Lab) -> None:
+    client = await receiver(broker, push=True)
+    await send(broker, b"kept")
+    await until(client, 1, seconds=0)
+    await client.call("NotifyClientTermination", schema.NotifyClientTerminationRequest())
+    (again,) = await until(await receiver_of(broker), 1)
+    assert again.body == b"kept"
+
+
+async def receiver_of(broker: Lab) -> Client:
+    return await broker.client("another")
+
+
+async def test_what_a_receive_got_that_was_given_up_is_ready_again_at_once(broker: Lab) -> None:
+    client = await receiver(broker)
+    stream_id = client.begin("ReceiveMessage", receiving(GROUP, seconds=3600))
+    await client.flush()
+    pop = broker.serving.pop
+    await true_soon(lambda: pop.parts is not None and pop.parts.waiting.count(TOPIC, GROUP, -1) == 1)
+    await client.give_up(stream_id)
+    await send(broker, b"1")
+    (got,) = await until(client, 1)
+    assert got.body == b"1"
+
+
+async def test_a_filter_that_cannot_be_read_is_refused(broker: Lab) -> None:
+    client = await broker.client()
+    request = receiving(GROUP, expression="||")
+    assert (await client.call("ReceiveMessage", request)).status == Code.ILLEGAL_FILTER_EXPRESSION
+    request = receiving(GROUP, topic="Unknown")
+    assert (await client.call("ReceiveMessage", request)).status == Code.TOPIC_NOT_FOUND
+    await client.subscribed(GROUP)
+    await client.receive(GROUP, grpc_timeout="1S")
+    await send(broker, b"1", tag="red")
+    await send(broker, b"2", tag="blue")
+    answer = await client.call("ReceiveMessage", receiving(GROUP, expression="blue || green"))
+    assert [each.message.body for each in answer.messages if each.WhichOneof("content") == "message"] == [b"2"]
