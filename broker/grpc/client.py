@@ -58,9 +58,8 @@ class GrpcClient(Connection):
         on_close: Callable[[Connection], None],
     ) -> None:
         """`connection` is the one over which it makes calls; `held` is what it has received and not acknowledged."""
-        super().__init__(
-            *(table, connection.turn, nursery, connection.remote, connection.local, settings), on_close=on_close
-        )
+        remote, local = connection.remote, connection.local
+        super().__init__(table, connection.turn, nursery, remote, local, settings, on_close=on_close)
         self.client_id = client_id
         self.is_python = language.upper() == "PYTHON"
         self.language = int(_LANGUAGES.get(language.upper()) or _NAMES.get(language.upper(), LanguageCode.OTHER))

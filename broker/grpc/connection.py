@@ -208,7 +208,13 @@ class GrpcConnection(Connection):
             language = fields.get(b"x-mq-language", b"").decode("latin-1")
             language = fields.get(b"x-mq-language", b"").decode("latin-1")
             client = GrpcClient(
-                *(self, client_id, language, self._table, self._task_nursery, self._settings, self._methods.held()),
+                self,
+                client_id,
+                language,
+                self._table,
+                self._task_nursery,
+                self._settings,
+                self._methods.held(),
                 on_close=self._client_closed,
             )
             self._clients[client_id] = client
