@@ -16,7 +16,7 @@ from triomq.broker.grpc.gathering import Gathering
 from triomq.broker.grpc.held import give_back
 from triomq.broker.grpc.messages import set_ms, to_message, to_ms
 from triomq.broker.grpc.results import OK, Refused, check, code_of
-from triomq.broker.grpc.routes import Routes, legal_topic
+from triomq.broker.grpc.routes import ALL_QUEUES, Routes, legal_topic
 from triomq.grpc_front import schema
 from triomq.protocol.codes import POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
@@ -64,7 +64,7 @@ class Consuming:
         fields = {
             "consumerGroup": request.group.name,
             "topic": topic,
-            "queueId": str(request.message_queue.id),
+            "queueId": str(ALL_QUEUES),  # simple consumers name one of the route, and mean its broker
             "maxMsgNums": str(min(request.batch_size, RECEIVE_BATCH) if request.batch_size > 0 else RECEIVE_BATCH),
             "invisibleTime": str(invisible_ms),
             "pollTime": str(_wait_ms(call, request)),

@@ -71,6 +71,20 @@ async def test_a_receive_waits_for_a_message(broker: Lab) -> None:
     assert len((await client.answer(stream_id)).messages) == 3
 
 
+async def test_a_receive_from_one_queue_means_its_broker(broker: Lab) -> None:
+    client = await receiver(broker)
+    for number in range(8):
+        await send(broker, b"%d" % number, message_group=f"g{number}")
+    request = receiving(GROUP)
+    request.message_queue.id = 1
+    found: set[int] = set()
+    with trio.fail_after(LIMIT_SECONDS):
+        while found != {0, 1}:
+            answer = await client.call("ReceiveMessage", request)
+            got = [each.message for each in answer.messages if each.WhichOneof("content") == "message"]
+            found |= {one.system_properties.queue_id for one in got}
+
+
 async def test_acknowledgements_have_a_status_each(broker: Lab) -> None:
     client = await receiver(broker)
     await send(broker, b"1", b"2")

@@ -86,3 +86,22 @@ def cpp_client() -> Path:
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     install += ["--only-binary", ":all:", "--target", ".", "--requirement", "requirements.txt"]
     return built(HERE / "cpp", "cpp", lambda workplace: run_tool(install, workplace))
+
+
+@cache
+def grpc_java_class_path() -> str:
+    """Return the class path of the driver with RocketMQ 5's gRPC client for Java."""
+    need_java()
+    maven = need("mvn")
+    directory = built(
+        HERE / "grpc-java", "grpc-java", lambda workplace: run_tool([maven, "-q", "-B", "package"], workplace)
+    )
+    return f"{directory}/target/driver.jar:{directory}/target/lib/*"
+
+
+@cache
+def grpc_python_client() -> Path:
+    """Return the directory with the driver and RocketMQ 5's gRPC client for Python, which is not for this process."""
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install += ["--only-binary", ":all:", "--target", "lib", "--requirement", "requirements.txt"]
+    return built(HERE / "grpc-python", "grpc-python", lambda workplace: run_tool(install, workplace))
