@@ -19,6 +19,7 @@ from triomq.remoting.connection import Connection
 if TYPE_CHECKING:
     from triomq.broker.assembly.pop import Pop
     from triomq.broker.pop.figures import InFlightFigures
+    from triomq.broker.pop.group_queues import Key
 
 DIRECTORY: Final = "pop"
 """The directory of the log of messages in flight, in that of the store."""
@@ -73,6 +74,11 @@ class PopOnDemand:
     def figures(self, topic: str, group: str, queue_id: int) -> InFlightFigures | None:
         """Return what is in flight in a queue; None if the group does not receive of it."""
         return self.parts.figures(topic, group, queue_id) if self.parts is not None else None
+
+    def give_back(self, received: list[tuple[Key, int, int]]) -> None:
+        """Let messages be ready again soon, as `Pop.give_back` does."""
+        if self.parts is not None and self._background is not None:
+            self._background.start_soon(self.parts.give_back, received)
 
     def deposed(self) -> None:
         """Deliver nothing any more: this broker does not lead its group."""

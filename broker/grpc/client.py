@@ -106,10 +106,14 @@ class GrpcClient(Connection):
             return False
         return super().send_oneway(command)
 
-    def leave(self) -> None:
-        """End the telemetry stream: the broker stops."""
+    def end_telemetry(self) -> None:
         if self.telemetry is not None:
             self.telemetry.end()
+
+    def leave(self) -> None:
+        """The broker stops."""
+        self.end_telemetry()
+        self.held.forget()
 
     def close(self, reason: str) -> None:
         if self.is_open:

@@ -13,10 +13,11 @@ from typing import Any, Final
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.grpc.call import Call
 from triomq.broker.grpc.gathering import Gathering
-from triomq.broker.grpc.held import give_back
+from triomq.broker.grpc.held import Place, give_back
 from triomq.broker.grpc.messages import set_ms, to_message, to_ms
 from triomq.broker.grpc.results import OK, Refused, check, code_of
 from triomq.broker.grpc.routes import ALL_QUEUES, Routes, legal_topic
+from triomq.broker.pop.in_flight import HELD_MS
 from triomq.grpc_front import schema
 from triomq.protocol.codes import POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
@@ -27,8 +28,6 @@ from triomq.protocol.subscription import SQL92, TAG
 
 Code: Final = schema.Code
 RECEIVE_BATCH: Final = 32
-HELD_MS: Final = 3 * 3600 * 1000
-"""How long a push consumer may keep a message, as long as it lives."""
 LEAST_INVISIBLE_MS: Final = 1000
 MOST_INVISIBLE_MS: Final = 12 * 3600 * 1000
 LEAST_WAIT_SECONDS: Final = 5.0
@@ -90,6 +89,7 @@ class Consuming:
         head = schema.ReceiveMessageResponse()
         head.status.code, head.status.message = OK, "OK"
         call.send(head)
+        lost: dict[Place, int] = {}  # nobody waits for the answer any more
         for stored in iterate_records(response.body, decompress=False):
             place = topic, group, stored.queue_id, stored.queue_offset
             answer = schema.ReceiveMessageResponse()
@@ -100,9 +100,10 @@ class Consuming:
             )
             answer.message.system_properties.receipt_handle = handle.text()
             if not call.send(answer):
-                give_back(self._serving.pop, place, header.pop_time)
+                lost[place] = header.pop_time
             elif is_push:
                 call.client.held.add(place, header.pop_time)
+        give_back(self._serving.pop, lost)
         last = schema.ReceiveMessageResponse()
         set_ms(last.delivery_timestamp, self._now_ms())
         call.send(last)

@@ -22,15 +22,17 @@ class Held:
     def done(self, place: Place) -> None:
         self._popped.pop(place, None)
 
+    def forget(self) -> None:
+        """Leave all with the client: the broker stops, and the client may find it again (in_flight.HELD_MS)."""
+        self._popped.clear()
+
     def give_back(self) -> None:
-        """Let all be ready again now."""
+        """Let all be ready again soon."""
         popped, self._popped = self._popped, {}
-        for place, popped_ms in popped.items():
-            give_back(self._pop, place, popped_ms)
+        give_back(self._pop, popped)
 
 
-def give_back(pop: PopOnDemand, place: Place, popped_ms: int) -> None:
-    """Let a message be ready again now, if the handle of that receive is still valid."""
-    if pop.parts is not None:
-        topic, group, queue_id, queue_offset = place
-        pop.parts.deliveries.change_invisible_time(Key(topic, group, queue_id), queue_offset, popped_ms, 0)
+def give_back(pop: PopOnDemand, popped: dict[Place, int]) -> None:
+    """Let messages be ready again, whose handles of those receives are still valid."""
+    if popped:
+        pop.give_back([(Key(place[0], place[1], place[2]), place[3], popped_ms) for place, popped_ms in popped.items()])

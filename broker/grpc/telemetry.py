@@ -119,7 +119,7 @@ class Registering:
     def terminate(self, call: Call, request: Any) -> None:
         """NotifyClientTermination: the client leaves its groups at once."""
         call.reply(schema.NotifyClientTerminationResponse())
-        call.client.leave()
+        call.client.end_telemetry()
         call.client.close("the client has ended")
 
 

@@ -34,6 +34,8 @@ log = structlog.get_logger("triomq.broker.pop")
 QUEUE_BYTES: Final = 1000
 """The memory that a queue of a group takes, beside what is in flight."""
 QUEUES_IN_A_STEP: Final = 256
+HOLDS_AFTER_START_MS: Final = 60_000
+"""How long after a start a message stays with the client that had it before, which may not live any more."""
 
 
 def _nobody(topic: str, group: str) -> None:
@@ -108,6 +110,7 @@ class Deliveries:
             self._add(key.group, len(in_flight))
             queue.committed = committed
             self._commit(queue)
+            in_flight.shorten_holds(self._now_ms() + HOLDS_AFTER_START_MS)
         if self._queue_count:
             log.info("messages in flight loaded", queues=self._queue_count, messages=self._count)
         return dropped > 0

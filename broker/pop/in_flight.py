@@ -28,6 +28,9 @@ MOST_ATTEMPTS: Final = 65_535
 ENTRY_BYTES: Final = 100
 """The most memory that a message in flight takes: 34 in columns and heap, as much again for a free place, and what
 arrays have in reserve, or copy."""
+HELD_MS: Final = 3 * 3600 * 1000 + 1
+"""The invisible time of a message that a client has for as long as it lives, three hours at most. The millisecond tells
+it from a time that somebody asked for."""
 NO_HANDLE_MS: Final = 1
 """The time of a message in flight whose handle has ended before it was received again: no handle has it."""
 _SLACK: Final = 64
@@ -175,6 +178,13 @@ class InFlight:
         self._compact()  # the offsets of free places may be those of other messages soon
         self.next_offset = min(max(self.next_offset, begin), end)
         return len(outside)
+
+    def shorten_holds(self, until_ms: int) -> None:
+        """Let messages that clients have for as long as they live be ready again at this time, if that is sooner."""
+        for place in range(self._first, len(self._offsets)):
+            visible_ms = self._visible[place]
+            if visible_ms > until_ms and visible_ms - self._popped[place] == HELD_MS:
+                self._set_times(place, self._popped[place], until_ms)
 
     # -- times ---------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from file_faults import BROKEN, FULL, FaultyFiles
 from trio.testing import MockClock
 
 from triomq.broker.message_writer import AwaitedPut
+from triomq.broker.pop.deliveries import HOLDS_AFTER_START_MS
+from triomq.broker.pop.in_flight import HELD_MS
 from triomq.broker.pop.waiting import STUCK_MS
 from triomq.broker.processors.pop import MAX_INVISIBLE_MS, MAX_MESSAGES, MAX_WAIT_MS, MIN_INVISIBLE_MS
 from triomq.protocol import sys_flag
@@ -787,6 +789,24 @@ def only(path: Path, data: bytes) -> None:
     for file in path.parent.iterdir():
         file.unlink()
     path.write_bytes(data)
+
+
+async def test_after_a_start_a_client_that_is_gone_holds_its_messages_for_a_minute(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_pop(tmp_path) as lab:
+        await lab.send(2)
+        received = await lab.receive(invisibleTime=HELD_MS)
+        former = lab
+    lab = await reopen(former, tmp_path)
+    await lab.load()
+    lab.log.begin()
+    assert (await lab.receive()).code == NOT_FOUND
+    assert await lab.ack(received, received.messages[0]) == 0  # its handle is still valid
+    await trio.sleep(HOLDS_AFTER_START_MS / 1000)
+    assert (await lab.receive()).bodies == [b"1"]
+    await lab.log.close()
+    await lab.store.close()
 
 
 async def test_a_start_knows_what_is_in_flight(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -15,7 +15,7 @@ from stored_records import encoded
 
 from triomq.broker.pop import log_records
 from triomq.broker.pop.figures import InFlightFigures
-from triomq.broker.pop.in_flight import ENTRY_BYTES, InFlight
+from triomq.broker.pop.in_flight import ENTRY_BYTES, HELD_MS, InFlight
 from triomq.protocol import record
 from triomq.protocol.address import HostPort
 from triomq.protocol.receipt_handle import ReceiptHandle, ReceiptHandleError, parse_handle
@@ -219,3 +219,16 @@ def test_reconsume_times_are_added_whatever_the_hosts(born: str, stored: str) ->
     assert record.queue_offset_of(data) == 9
     after.reconsume_times = 3
     assert after == before
+
+
+def test_what_clients_have_for_as_long_as_they_live_is_ready_again_sooner_after_a_start() -> None:
+    in_flight = InFlight(0)
+    in_flight.receive([0, 1], 1000, 1000 + HELD_MS, 2)
+    in_flight.receive([2], 1000, 1000 + HELD_MS - 1, 3)
+    in_flight.receive([3], 1000, 1000 + HELD_MS, 4)
+    in_flight.done(1)
+    in_flight.shorten_holds(70_000)
+    assert [in_flight.visible_ms(each) for each in range(4)] == [70_000, 0, 1000 + HELD_MS - 1, 70_000]
+    assert [in_flight.popped_ms(each) for each in (0, 3)] == [1000, 1000]
+    assert in_flight.next_visible_ms() == 70_000
+    assert in_flight.take_ready(70_000, 8) == [0, 3]

@@ -10,6 +10,7 @@ import pytest
 import trio
 from grpc_lab import LIMIT_SECONDS, TOPIC, Client, Code, Lab, acknowledging, receiving, true_soon
 
+from triomq.broker.pop.in_flight import HELD_MS
 from triomq.grpc_front import schema
 
 GROUP = "g"
@@ -153,7 +154,7 @@ async def test_what_a_push_consumer_held_is_ready_again_when_it_is_lost(broker: 
     await send(broker, b"kept", b"done")
     got = await until(client, 2, seconds=0)
     handles = [one.system_properties.receipt_handle.split()[2] for one in got]
-    assert handles == [str(3 * 3600 * 1000)] * 2
+    assert handles == [str(HELD_MS)] * 2
     done = [one for one in got if one.body == b"done"]
     assert (await client.call("AckMessage", acknowledging(GROUP, *done))).status == Code.OK
     await client.stream.aclose()
