@@ -53,6 +53,10 @@ class Answers(Protocol):
     def sent(self) -> None:
         """Send what there is at the end of this turn."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the peer must take answers before it gets more."""
+
 
 class Call:
     """See the module's docstring. `message` is that of a request whose end has not come."""

@@ -72,6 +72,7 @@ class GrpcConnection(Connection):
         self._calls: dict[int, Call] = {}
         self._clients: dict[str, GrpcClient] = {}
         self._incomplete_bytes = 0
+        self._pending_bytes = 0  # of answers, as they are counted in the memory budget
         self._second = 0.0
         self._is_known = False  # whether the first bytes were those of HTTP/2
         self._first = b""
@@ -107,6 +108,10 @@ class GrpcConnection(Connection):
         output = self._http.take_output()
         if output:
             self.put(output)
+        pending_bytes = self._http.pending_bytes
+        if pending_bytes != self._pending_bytes:
+            self.hold(pending_bytes - self._pending_bytes)
+            self._pending_bytes = pending_bytes
         super().flush()
 
     def close(self, reason: str) -> None:
@@ -145,6 +150,11 @@ class GrpcConnection(Connection):
         """Send what there is at the end of this turn."""
         self._mark()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the peer must take answers before it gets more."""
+        return self._http.pending_bytes > MAX_PENDING_BYTES
+
     def _client_closed(self, client: Connection) -> None:
         assert isinstance(client, GrpcClient)
         if self._clients.get(client.client_id) is client:
@@ -181,7 +191,6 @@ class GrpcConnection(Connection):
                 text = f"this server has no method {head.path.decode('latin-1')[:200]}"
                 raise CallFailed(GrpcStatus.UNIMPLEMENTED, text)
             reader = MessageReader(self._methods.max_message_bytes, head.encoding)
-            self._check_room()
             call = self._calls[event.stream_id] = Call(self, event.stream_id, head, method, reader)
         except CallFailed as failure:
             self._http.send_end(event.stream_id, failure.trailers())
@@ -190,11 +199,6 @@ class GrpcConnection(Connection):
             call.client = self._client(head.fields)
         except Refused as refusal:
             call.refuse(refusal)
-
-    def _check_room(self) -> None:
-        if self._http.pending_bytes > MAX_PENDING_BYTES:
-            text = f"{self._http.pending_bytes} bytes of answers wait for this client to take them"
-            raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text)
 
     def _client(self, fields: dict[bytes, bytes]) -> GrpcClient:
         """Return the client that makes a call. Raises Refused."""
@@ -205,7 +209,6 @@ class GrpcConnection(Connection):
         if client is None:
             if len(self._clients) >= MAX_CLIENTS:
                 raise Refused(TOO_MANY_REQUESTS, f"this connection has {MAX_CLIENTS} clients, the most it may have")
-            language = fields.get(b"x-mq-language", b"").decode("latin-1")
             language = fields.get(b"x-mq-language", b"").decode("latin-1")
             client = GrpcClient(
                 self,
@@ -223,13 +226,17 @@ class GrpcConnection(Connection):
 
     def _read(self, call: Call, data: bytes, ready: list[Ready]) -> None:
         before = call.reader.held_bytes
+        messages: list[bytes] = []
+        failure: CallFailed | None = None
         try:
             messages = call.reader.feed(data)
-            self._incomplete_bytes += call.reader.held_bytes - before
-            if self._incomplete_bytes > MAX_INCOMPLETE_MESSAGES * self._methods.max_message_bytes:
-                text = f"{self._incomplete_bytes} bytes of incomplete messages in one connection"
-                raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text)
-        except CallFailed as failure:
+        except CallFailed as error:
+            failure = error
+        self._incomplete_bytes += call.reader.held_bytes - before  # also what the reader holds after a failure
+        if self._incomplete_bytes > MAX_INCOMPLETE_MESSAGES * self._methods.max_message_bytes:
+            text = f"{self._incomplete_bytes} bytes of incomplete messages in one connection"
+            failure = failure or CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text)
+        if failure is not None:
             call.fail(failure)
             return
         for message in messages:
@@ -262,7 +269,14 @@ class GrpcConnection(Connection):
     def _handle_soon(self, call: Call, message: bytes) -> None:
         """Handle a call in this turn, or in a later one."""
         if self.must_wait():
-            self.postpone(partial(call.handle, message))
+            self.postpone(partial(self._handle, call, message))
+        else:
+            self._handle(call, message)
+
+    def _handle(self, call: Call, message: bytes) -> None:
+        if self.is_full:
+            text = f"{self._http.pending_bytes} bytes of answers wait for this client to take them"
+            call.fail(CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text))
         else:
             call.handle(message)
 
@@ -273,8 +287,9 @@ class GrpcConnection(Connection):
     def _note_incomplete(self, *, is_new: bool) -> None:
         """Let the memory budget know of messages that have not arrived as a whole."""
         held_bytes = self._http.held_bytes + self._incomplete_bytes
-        needed = max([call.reader.needed_bytes for call in self._calls.values()], default=0) if held_bytes else 0
-        self.note_frame(held_bytes, needed, is_new=is_new)
+        if held_bytes or self._has_frame:
+            needed_bytes = max([call.reader.needed_bytes for call in self._calls.values()], default=0)
+            self.note_frame(held_bytes, needed_bytes, is_new=is_new)
 
     def _let_time_pass(self) -> None:
         """Give a client back what frames that achieve nothing have cost it, for each second."""

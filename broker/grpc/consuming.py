@@ -86,6 +86,10 @@ class Consuming:
             raise Refused(Code.TOO_MANY_REQUESTS, response.remark or "too many messages in flight")
         check(response)
         header = response.header(PopMessageResponseHeader)
+        if call.connection.is_full:
+            places = [(topic, group, one.queue_id, one.queue_offset) for one in iterate_records(response.body)]
+            give_back(self._serving.pop, dict.fromkeys(places, header.pop_time))
+            raise Refused(Code.TOO_MANY_REQUESTS, "earlier messages wait for this client to take them")
         head = schema.ReceiveMessageResponse()
         head.status.code, head.status.message = OK, "OK"
         call.send(head)

@@ -21,6 +21,7 @@ from h2.events import (
     StreamReset,
     TrailersReceived,
 )
+from h2.settings import SettingCodes
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.controller import BrokerController
@@ -129,6 +130,9 @@ class Client:
 
     def _fill(self) -> None:
         for stream_id, (body, ends) in list(self._bodies.items()):
+            if self._answers[stream_id].is_over:  # the server wants no more of it
+                del self._bodies[stream_id]
+                continue
             size = min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size, len(body))
             is_last = size == len(body)
             if size or is_last:
@@ -162,6 +166,11 @@ class Client:
     async def send(self, stream_id: int, request: Any) -> None:
         """Send a message of a call that has begun."""
         self._bodies[stream_id] = encode_message(request.SerializeToString()), False
+        await self.flush()
+
+    async def set_window(self, size_bytes: int) -> None:
+        """Grant each answer a window of this size from now on."""
+        self._h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: size_bytes})
         await self.flush()
 
     async def give_up(self, stream_id: int) -> None:

@@ -160,6 +160,40 @@ async def test_incomplete_messages_are_bounded(broker: Lab, monkeypatch: pytest.
     assert (await client.send_message()).status == Code.OK
 
 
+async def test_what_failed_calls_held_is_counted_no_more() -> None:
+    async with lab(frameMaxLength="70000") as broker:
+        client = await broker.client()
+        for _ in range(5):
+            assert (await client.call("SendMessage", b"\2" + bytes(60_000))).grpc_status == 13
+        begun = b"\0" + (65_000).to_bytes(4, "big") + bytes(60_000)
+        streams = [client.begin("SendMessage", begun, ends=False) for _ in range(5)]
+        await client.flush()
+        assert (await client.answer(streams[4])).grpc_status == 8
+
+
+@needs_python
+async def test_what_a_client_does_not_take_is_given_back(broker: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_connection, "MAX_PENDING_BYTES", 1000)
+    client = await broker.client()
+    await client.subscribed("g")
+    assert await client.receive("g", grpc_timeout="1S") == []
+    await client.set_window(0)
+    streams = [client.begin("ReceiveMessage", receiving("g", count=1)) for _ in range(2)]
+    await client.flush()
+    await true_soon(lambda: broker.serving.pop.parts.waiting.count(TOPIC, "g", -1) == 2)  # type: ignore[union-attr]
+    producer = await broker.client("producer")
+    for body in (b"1" * 2000, b"2" * 2000):
+        assert (await producer.send_message(body)).status == Code.OK
+    other = await broker.client("other")
+    with trio.fail_after(LIMIT_SECONDS):
+        while not (got := await other.receive("g", grpc_timeout="1S")):
+            pass
+    assert len(got) == 1
+    await client.set_window(65_535)
+    answers = [await client.answer(stream_id) for stream_id in streams]
+    assert sorted(answer.status for answer in answers) == [Code.OK, Code.TOO_MANY_REQUESTS]
+
+
 @needs_python
 async def test_answers_that_are_not_taken_are_bounded(broker: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_connection, "MAX_PENDING_BYTES", -1)
