@@ -375,7 +375,7 @@ class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
         maximum=65535,
         own=True,
     )
-    grpc_advertised_endpoint: str = setting(
+    grpc_advertised_endpoint: str = changeable_setting(
         "grpcAdvertisedEndpoint",
         "",
         meaning="host:port at which gRPC clients connect, as routes name it; empty = the one by which each has come",

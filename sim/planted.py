@@ -197,7 +197,11 @@ BUGS = {
         InFlightLog, "append", wrong.without_records(log_records.DONE), _of_a_broker(*_KILLS, streams=(POPPED,))
     ),
     "an_acknowledgement_before_its_sync": Bug(
-        AckProcessor, "_when_durable", wrong.at_once, _of_a_broker("power", "power", "power", streams=(POPPED,)), seed=2
+        AckProcessor,
+        "_when_durable",
+        wrong.at_once,
+        _of_a_broker("power", "power", "power", streams=(POPPED,)),
+        seed=24,
     ),
     "messages_in_flight_that_the_store_lost": Bug(
         InFlight, "forget", wrong.always(0), _of_a_broker("power", "power", "power", streams=(POPPED,)), seed=2

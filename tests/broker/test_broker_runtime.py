@@ -353,6 +353,7 @@ LAYOUT_AND_PARTS = {
     "maxOpenFiles",
 }
 CONNECTIONS = {
+    "grpcServerPort",
     "listenPort",
     "bindAddress",
     "serverMaxConnections",
