@@ -70,7 +70,7 @@ class Pop(Struct, frozen=True):
                 self.deliveries.change_invisible_time(key, queue_offset, popped_ms, 0)
             except OSError as error:
                 left = len(received) - number
-                log.error("messages of a client that is gone not given back", error=str(error), left=left)
+                log.error("messages of a lost client not given back", error=str(error), left=left)
                 return
 
     def figures(self, topic: str, group: str, queue_id: int) -> InFlightFigures | None:
