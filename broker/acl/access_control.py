@@ -107,7 +107,7 @@ class AccessControl:
         remote = connection.remote
         if any(pattern.matches(remote) for pattern in self._table.white_addresses):
             return "(white address)"
-        access_key = _access_key(request) or ""
+        access_key = (request.ext_fields or {}).get(signature.ACCESS_KEY, "")
         account = self._table.account(access_key)
         is_white = account is not None and account.white_addresses.matches(remote)
         return f"{access_key} (white address)" if is_white else access_key
@@ -116,14 +116,14 @@ class AccessControl:
         """Return the access key of a request that passed; "" if its address needs none, so that it proves nothing."""
         if any(pattern.matches(connection.remote) for pattern in self._table.white_addresses):
             return ""
-        return _access_key(request) or ""
+        return (request.ext_fields or {}).get(signature.ACCESS_KEY, "")
 
     def _account(self, connection: Connection, request: RemotingCommand) -> Account | None:
         """Return the account that the request names; None for an address that needs none. Raises AccessDenied."""
         for pattern in self._table.white_addresses:
             if pattern.matches(connection.remote):
                 return None
-        access_key = _access_key(request)
+        access_key = (request.ext_fields or {}).get(signature.ACCESS_KEY)
         if access_key is None:
             raise self._refusal(connection, request, "No accessKey is configured", _NO_KEY)
         account = self._table.account(access_key)
@@ -218,10 +218,3 @@ class AccessControl:
         self._refusals.refused(connection.remote.text, request.code, text)
         self.refused[_REASONS.get(place, "no_permission")] += 1
         return AccessDenied(f"{text}, {place}")
-
-
-def _access_key(request: RemotingCommand) -> str | None:
-    """Return the access key that a request names; None if it names none."""
-    if isinstance(request, CallRequest):
-        return request.access_key or None
-    return (request.ext_fields or {}).get(signature.ACCESS_KEY)

@@ -13,9 +13,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
-from triomq.protocol.command import ExtFields, RemotingCommand
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.signature import ACCESS_KEY
+
+Fields: TypeAlias = dict[str, str] | None
 
 _AUTHORIZATION: Final = re.compile(
     rb"MQv2-HMAC-SHA1 +Credential=([^,/ ]*)[^,]*, *SignedHeaders=[^,]*, *Signature=(\w+)\Z"
@@ -23,21 +26,23 @@ _AUTHORIZATION: Final = re.compile(
 
 
 class CallRequest(RemotingCommand):
-    """A request that a gRPC call needs. `access_key` is empty if the call is not signed."""
+    """A request that a gRPC call needs. If the call is signed, AccessKey is among its fields, as remoting has it."""
 
-    __slots__ = ("_date", "_signature", "access_key")
+    __slots__ = ("_date", "_signature")
 
     def __init__(
-        self, headers: Mapping[bytes, bytes], code: int, ext_fields: ExtFields, body: bytes, opaque: int, language: int
+        self, headers: Mapping[bytes, bytes], code: int, ext_fields: Fields, body: bytes, opaque: int, language: int
     ) -> None:
         """`headers` are those of the call."""
-        super().__init__(code, ext_fields, body, 0, opaque, None, 0, language)
         found = _AUTHORIZATION.match(headers.get(b"authorization", b""))
-        self.access_key = found[1].decode("utf-8", "replace") if found is not None else ""
+        access_key = found[1].decode("utf-8", "replace") if found is not None else ""
+        if access_key:
+            ext_fields = {**(ext_fields or {}), ACCESS_KEY: access_key}
+        super().__init__(code, ext_fields, body, 0, opaque, None, 0, language)
         self._signature = found[2].lower() if found is not None else b""
         self._date = headers.get(b"x-mq-date-time", b"")
 
     def is_signed_by(self, secret_key: str) -> bool:
         """Return whether the holder of this key made the call."""
         expected = hmac.digest(secret_key.encode(), self._date, hashlib.sha1).hex().encode()
-        return bool(self.access_key) and hmac.compare_digest(self._signature, expected)
+        return hmac.compare_digest(self._signature, expected)

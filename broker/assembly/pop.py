@@ -31,8 +31,8 @@ from triomq.store.disk.worker_thread import WorkerThread
 log = structlog.get_logger("triomq.broker.pop")
 
 CLEAN_SECONDS: Final = 10.0
-GIVEN_BACK_IN_A_STEP: Final = 128
 """How often messages in flight that belong to no topic or group are searched for."""
+GIVEN_BACK_IN_A_STEP: Final = 128
 
 
 class Pop(Struct, frozen=True):
@@ -60,16 +60,16 @@ class Pop(Struct, frozen=True):
         if is_less:
             await self.log.sync()
 
-    async def give_back(self, received: list[tuple[Key, int, int]]) -> None:
-        """Let messages be ready again whose clients are gone: of a queue, at this offset, with this time in the handle
-        (Unix ms), if that is still valid."""
-        for number, (key, queue_offset, popped_ms) in enumerate(received):
+    async def give_back(self, popped: dict[tuple[Key, int], int]) -> None:
+        """Let messages be ready again whose clients are gone: queue and queue offset -> the time in the handle (Unix
+        ms), if that is still valid."""
+        for number, ((key, queue_offset), popped_ms) in enumerate(popped.items()):
             if number % GIVEN_BACK_IN_A_STEP == 0:
                 await trio.lowlevel.checkpoint()
             try:
                 self.deliveries.change_invisible_time(key, queue_offset, popped_ms, 0)
             except OSError as error:
-                left = len(received) - number
+                left = len(popped) - number
                 log.error("messages of a lost client not given back", error=str(error), left=left)
                 return
 

@@ -75,10 +75,10 @@ class PopOnDemand:
         """Return what is in flight in a queue; None if the group does not receive of it."""
         return self.parts.figures(topic, group, queue_id) if self.parts is not None else None
 
-    def give_back(self, received: list[tuple[Key, int, int]]) -> None:
+    def give_back(self, popped: dict[tuple[Key, int], int]) -> None:
         """Let messages be ready again soon, as `Pop.give_back` does."""
-        if self.parts is not None and self._background is not None:
-            self._background.start_soon(self.parts.give_back, received)
+        if popped and self.parts is not None and self._background is not None:
+            self._background.start_soon(self.parts.give_back, popped)
 
     def deposed(self) -> None:
         """Deliver nothing any more: this broker does not lead its group."""

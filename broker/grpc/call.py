@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from triomq.broker.grpc.client import GrpcClient
-from triomq.broker.grpc.results import INTERNAL_SERVER_ERROR, OK, Refused
+from triomq.broker.grpc.results import INTERNAL_SERVER_ERROR, OK, Refused, set_status
 from triomq.grpc_front.call import Call as Head
 from triomq.grpc_front.messages import MessageReader, encode_message
 from triomq.grpc_front.schema import DecodeError
@@ -107,25 +107,21 @@ class Call:
     def reply(self, response: Any) -> None:
         """Send the only answer, with the status OK unless it has another one."""
         if not response.HasField("status"):
-            response.status.code = OK
-            response.status.message = "OK"
+            set_status(response.status, OK, None)
         if self.send(response):
             self.finish()
 
     def refuse(self, refusal: Refused) -> None:
         """End the call with a status of RocketMQ."""
         response = self.method.response()
-        response.status.code = refusal.code
-        response.status.message = refusal.text
+        set_status(response.status, refusal.code, refusal.text)
         self.reply(response)
 
     def send(self, response: Any) -> bool:
         """Send an answer of several. Return False if the call is over."""
         if self.is_over:
             return False
-        if not self._has_begun:
-            self._has_begun = True
-            self.connection.respond(self.stream_id, ANSWER_HEADERS)
+        self._begin()
         self.connection.send_data(self.stream_id, encode_message(response.SerializeToString()))
         self.connection.sent()
         return True
@@ -134,13 +130,13 @@ class Call:
         """End the call: everything is sent."""
         if not self.is_over:
             self.is_over = True
-            self._begin_and_end(OK_TRAILERS)
+            self._begin()
+            self.connection.end(self, OK_TRAILERS)
 
-    def _begin_and_end(self, block: bytes) -> None:
+    def _begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
             self.connection.respond(self.stream_id, ANSWER_HEADERS)
-        self.connection.end(self, block)
 
     def fail(self, failure: CallFailed) -> None:
         """End the call with a status of gRPC."""

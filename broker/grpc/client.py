@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from triomq.broker.acl.signed_call import CallRequest
+from triomq.broker.acl.signed_call import CallRequest, Fields
 from triomq.broker.grpc.held import Held
 from triomq.protocol.codes import LanguageCode, RequestCode
-from triomq.protocol.command import RPC_RESPONSE, ExtFields, RemotingCommand
+from triomq.protocol.command import RPC_RESPONSE, RemotingCommand
 from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse, Value
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
@@ -61,7 +61,6 @@ class GrpcClient(Connection):
         remote, local = connection.remote, connection.local
         super().__init__(table, connection.turn, nursery, remote, local, settings, on_close=on_close)
         self.client_id = client_id
-        self.is_python = language.upper() == "PYTHON"
         self.language = int(_LANGUAGES.get(language.upper()) or _NAMES.get(language.upper(), LanguageCode.OTHER))
         self.peer_names = connection.peer_names
         self.telemetry: Telemetry | None = None
@@ -71,7 +70,7 @@ class GrpcClient(Connection):
         self._asked: dict[int, Then] = {}
         self._last_opaque = 0
 
-    def request(self, headers: Mapping[bytes, bytes], code: int, fields: ExtFields, body: bytes, then: Then) -> None:
+    def request(self, headers: Mapping[bytes, bytes], code: int, fields: Fields, body: bytes, then: Then) -> None:
         """Handle a request of remoting in the name of this client, which a call with these headers needs. `then` gets
         the response, at once or later, unless the client is closed before."""
         opaque = self._last_opaque = (self._last_opaque + 1) & 0x7FFFFFFF

@@ -26,7 +26,7 @@ from triomq.grpc_front.messages import MessageReader
 from triomq.grpc_front.status import CallFailed, GrpcStatus
 from triomq.http2.errors import ErrorCode
 from triomq.http2.events import ConnectionFailed, DataArrived, Event, RequestStarted, StreamReset, TrailersArrived
-from triomq.http2.server_side import Bounds, ServerSide
+from triomq.http2.server_side import ServerSide
 from triomq.protocol.address import HostPort
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
@@ -42,7 +42,6 @@ MAX_INCOMPLETE_MESSAGES: Final = 4
 """How many messages of the longest size may be incomplete in one connection; a call with one more is refused."""
 MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
 """Answers that wait because the peer grants no window for them. Above it no further call is taken."""
-BOUNDS: Final = Bounds()
 
 Ready = tuple[Call, bytes]
 """A call and a message of its request, to be handled."""
@@ -68,7 +67,7 @@ class GrpcConnection(Connection):
         self._table = table
         self._task_nursery = nursery
         self._settings = settings
-        self._http = ServerSide(BOUNDS)
+        self._http = ServerSide()
         self._calls: dict[int, Call] = {}
         self._clients: dict[str, GrpcClient] = {}
         self._incomplete_bytes = 0
@@ -76,7 +75,7 @@ class GrpcConnection(Connection):
         self._second = 0.0
         self._is_known = False  # whether the first bytes were those of HTTP/2
         self._first = b""
-        self.is_leaving = False
+        self._is_leaving = False
 
     # What the driver calls.
 
@@ -124,9 +123,9 @@ class GrpcConnection(Connection):
 
     def leave(self) -> None:
         """Let clients go elsewhere: the open calls end, and no further one begins."""
-        if self.is_leaving or not self.is_open:
+        if self._is_leaving or not self.is_open:
             return
-        self.is_leaving = True
+        self._is_leaving = True
         for client in list(self._clients.values()):
             client.leave()
         self._http.go_away("the broker stops")

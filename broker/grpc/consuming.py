@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.grpc.call import Call
-from triomq.broker.grpc.gathering import Gathering
-from triomq.broker.grpc.held import Place, give_back
-from triomq.broker.grpc.messages import set_ms, to_message, to_ms
-from triomq.broker.grpc.results import OK, Refused, check, code_of
+from triomq.broker.grpc.gathering import Gathering, ask
+from triomq.broker.grpc.held import Place
+from triomq.broker.grpc.messages import fill, set_ms, to_ms
+from triomq.broker.grpc.results import OK, Refused, check, code_of, set_status, sum_up
 from triomq.broker.grpc.routes import ALL_QUEUES, Routes, legal_topic
+from triomq.broker.pop.group_queues import Key
 from triomq.broker.pop.in_flight import HELD_MS
+from triomq.broker.processors.pop import MAX_INVISIBLE_MS, MAX_MESSAGES, MIN_INVISIBLE_MS
 from triomq.grpc_front import schema
 from triomq.protocol.codes import POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
@@ -27,9 +29,6 @@ from triomq.protocol.record import iterate_records
 from triomq.protocol.subscription import SQL92, TAG
 
 Code: Final = schema.Code
-RECEIVE_BATCH: Final = 32
-LEAST_INVISIBLE_MS: Final = 1000
-MOST_INVISIBLE_MS: Final = 12 * 3600 * 1000
 LEAST_WAIT_SECONDS: Final = 5.0
 MOST_WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 1.0
@@ -43,7 +42,7 @@ class Consuming:
     """See the module's docstring."""
 
     def __init__(self, serving: Serving, routes: Routes) -> None:
-        self._serving = serving
+        self._pop = serving.pop
         self._routes = routes
         self._broker = serving.tables.configuration.broker
         self._now_ms = serving.tables.now_ms
@@ -56,15 +55,15 @@ class Consuming:
         topic = legal_topic(request.message_queue.topic.name)
         is_push = request.auto_renew
         invisible_ms = HELD_MS if is_push else to_ms(request.invisible_duration)
-        if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
-            text = f"an invisible duration of {invisible_ms} ms: from {LEAST_INVISIBLE_MS} to {MOST_INVISIBLE_MS}"
+        if not MIN_INVISIBLE_MS <= invisible_ms <= MAX_INVISIBLE_MS:
+            text = f"an invisible duration of {invisible_ms} ms: from {MIN_INVISIBLE_MS} to {MAX_INVISIBLE_MS}"
             raise Refused(Code.ILLEGAL_INVISIBLE_TIME, text)
         expression = request.filter_expression
         fields = {
             "consumerGroup": request.group.name,
             "topic": topic,
             "queueId": str(ALL_QUEUES),  # simple consumers name one of the route, and mean its broker
-            "maxMsgNums": str(min(request.batch_size, RECEIVE_BATCH) if request.batch_size > 0 else RECEIVE_BATCH),
+            "maxMsgNums": str(min(request.batch_size, MAX_MESSAGES) if request.batch_size > 0 else MAX_MESSAGES),
             "invisibleTime": str(invisible_ms),
             "pollTime": str(_wait_ms(call, request)),
             "bornTime": str(self._now_ms()),
@@ -72,11 +71,8 @@ class Consuming:
             "expType": SQL92 if expression.type == schema.FilterType.SQL else TAG,
             "exp": expression.expression or "*",
         }
-        received = partial(self._received, call, topic, request.group.name, is_push)
-        call.client.request(call.head.fields, RequestCode.POP_MESSAGE, fields, b"", received)
-
-    def _received(self, call: Call, topic: str, group: str, is_push: bool, response: RemotingCommand) -> None:
-        call.attempt(lambda: self._deliver(call, topic, group, is_push, response))
+        deliver = partial(self._deliver, call, topic, request.group.name, is_push)
+        ask(call, RequestCode.POP_MESSAGE, fields, deliver)
 
     def _deliver(self, call: Call, topic: str, group: str, is_push: bool, response: RemotingCommand) -> None:
         """Send what a receive got. Raises Refused."""
@@ -86,18 +82,20 @@ class Consuming:
             raise Refused(Code.TOO_MANY_REQUESTS, response.remark or "too many messages in flight")
         check(response)
         header = response.header(PopMessageResponseHeader)
+        found = {
+            (Key(topic, group, stored.queue_id), stored.queue_offset): stored
+            for stored in iterate_records(response.body, decompress=False)
+        }
         if call.connection.is_full:
-            places = [(topic, group, one.queue_id, one.queue_offset) for one in iterate_records(response.body)]
-            give_back(self._serving.pop, dict.fromkeys(places, header.pop_time))
+            self._pop.give_back(dict.fromkeys(found, header.pop_time))
             raise Refused(Code.TOO_MANY_REQUESTS, "earlier messages wait for this client to take them")
         head = schema.ReceiveMessageResponse()
-        head.status.code, head.status.message = OK, "OK"
+        set_status(head.status, OK, None)
         call.send(head)
         lost: dict[Place, int] = {}  # nobody waits for the answer any more
-        for stored in iterate_records(response.body, decompress=False):
-            place = topic, group, stored.queue_id, stored.queue_offset
+        for place, stored in found.items():
             answer = schema.ReceiveMessageResponse()
-            answer.message.CopyFrom(to_message(stored, topic))
+            fill(answer.message, stored, topic)
             handle = ReceiptHandle(
                 *(header.pop_time, header.invisible_time, NORMAL, self._broker.broker_name),
                 *(stored.queue_id, stored.queue_offset, stored.queue_offset),
@@ -107,7 +105,7 @@ class Consuming:
                 lost[place] = header.pop_time
             elif is_push:
                 call.client.held.add(place, header.pop_time)
-        give_back(self._serving.pop, lost)
+        self._pop.give_back(lost)
         last = schema.ReceiveMessageResponse()
         set_ms(last.delivery_timestamp, self._now_ms())
         call.send(last)
@@ -126,13 +124,10 @@ class Consuming:
             answer = schema.AckMessageResponse()
             for entry, handle, response in zip(request.entries, handles, responses, strict=True):
                 result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
-                result.status.code = _code_of_handle(response)
-                result.status.message = "OK" if result.status.code == OK else response.remark or ""
+                set_status(result.status, _code_of_handle(response), response.remark)
                 if result.status.code == OK:
-                    call.client.held.done((topic, group, handle.queue_id, _offset(handle)))
-            codes = {entry.status.code for entry in answer.entries}
-            answer.status.code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
-            answer.status.message = answer.entries[0].status.message
+                    call.client.held.done(_place(topic, group, handle))
+            sum_up(answer)
             call.reply(answer)
 
         gathering = Gathering(call, len(handles), done)
@@ -145,22 +140,20 @@ class Consuming:
         topic, group = legal_topic(request.topic.name), request.group.name
         handle = _handle(request.receipt_handle)
         invisible_ms = to_ms(request.invisible_duration)
-        if not 0 <= invisible_ms <= MOST_INVISIBLE_MS:
-            text = f"an invisible duration of {invisible_ms} ms: from 0 to {MOST_INVISIBLE_MS}"
+        if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
+            text = f"an invisible duration of {invisible_ms} ms: from 0 to {MAX_INVISIBLE_MS}"
             raise Refused(Code.ILLEGAL_INVISIBLE_TIME, text)
         fields = _handle_fields(topic, group, handle, request.receipt_handle)
-        fields["invisibleTime"] = str(max(invisible_ms, LEAST_INVISIBLE_MS))
+        fields["invisibleTime"] = str(max(invisible_ms, MIN_INVISIBLE_MS))
 
-        def changed(responses: list[RemotingCommand]) -> None:
-            code = _code_of_handle(responses[0])
-            if code != OK:
-                raise Refused(code, responses[0].remark or "")
-            call.client.held.done((topic, group, handle.queue_id, _offset(handle)))
-            header = responses[0].header(ChangeInvisibleTimeResponseHeader)
+        def changed(response: RemotingCommand) -> None:
+            _check_handle(response)
+            call.client.held.done(_place(topic, group, handle))
+            header = response.header(ChangeInvisibleTimeResponseHeader)
             new = handle._replace(popped_ms=header.pop_time, invisible_ms=header.invisible_time)
             call.reply(schema.ChangeInvisibleDurationResponse(receipt_handle=new.text()))
 
-        Gathering(call, 1, changed).ask(0, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+        ask(call, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, changed)
 
     def forward_to_dead_letters(self, call: Call, request: Any) -> None:
         """ForwardMessageToDeadLetterQueue: the message goes to the dead letters, and then counts as acknowledged.
@@ -178,19 +171,17 @@ class Consuming:
             "originTopic": topic,
         }
 
-        def acknowledged(responses: list[RemotingCommand]) -> None:
-            code = _code_of_handle(responses[0])
-            if code != OK:
-                raise Refused(code, responses[0].remark or "")
-            call.client.held.done((topic, group, handle.queue_id, _offset(handle)))
+        def acknowledged(response: RemotingCommand) -> None:
+            _check_handle(response)
+            call.client.held.done(_place(topic, group, handle))
             call.reply(schema.ForwardMessageToDeadLetterQueueResponse())
 
-        def sent_back(responses: list[RemotingCommand]) -> None:
-            check(responses[0])
+        def sent_back(response: RemotingCommand) -> None:
+            check(response)
             fields = _handle_fields(topic, group, handle, request.receipt_handle)
-            Gathering(call, 1, acknowledged).ask(0, RequestCode.ACK_MESSAGE, fields)
+            ask(call, RequestCode.ACK_MESSAGE, fields, acknowledged)
 
-        Gathering(call, 1, sent_back).ask(0, RequestCode.CONSUMER_SEND_MSG_BACK, back)
+        ask(call, RequestCode.CONSUMER_SEND_MSG_BACK, back, sent_back)
 
     def query_assignment(self, call: Call, request: Any) -> None:
         """QueryAssignment: every consumer receives from all queues of a broker. Raises Refused."""
@@ -227,6 +218,10 @@ def _offset(handle: ReceiptHandle) -> int:
     return handle.queue_offset
 
 
+def _place(topic: str, group: str, handle: ReceiptHandle) -> Place:
+    return Key(topic, group, handle.queue_id), _offset(handle)
+
+
 def _handle_fields(topic: str, group: str, handle: ReceiptHandle, text: str) -> dict[str, str]:
     return {
         "consumerGroup": group,
@@ -242,3 +237,10 @@ def _code_of_handle(response: RemotingCommand) -> int:
     if response.code == ResponseCode.NO_MESSAGE:
         return int(Code.INVALID_RECEIPT_HANDLE)
     return code_of(response)
+
+
+def _check_handle(response: RemotingCommand) -> None:
+    """Raise Refused unless a request that names a handle succeeded."""
+    code = _code_of_handle(response)
+    if code != OK:
+        raise Refused(code, response.remark or "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from triomq.broker.assembly.pop_on_demand import PopOnDemand
 from triomq.broker.pop.group_queues import Key
 
-Place = tuple[str, str, int, int]
-"""Topic, group, queue id, queue offset."""
+Place = tuple[Key, int]
+"""A queue of a group, and a queue offset."""
 
 
 class Held:
@@ -29,10 +29,4 @@ class Held:
     def give_back(self) -> None:
         """Let all be ready again soon."""
         popped, self._popped = self._popped, {}
-        give_back(self._pop, popped)
-
-
-def give_back(pop: PopOnDemand, popped: dict[Place, int]) -> None:
-    """Let messages be ready again, whose handles of those receives are still valid."""
-    if popped:
-        pop.give_back([(Key(place[0], place[1], place[2]), place[3], popped_ms) for place, popped_ms in popped.items()])
+        self._pop.give_back(popped)

@@ -27,7 +27,6 @@ MAX_PROPERTIES: Final = 128
 MAX_PROPERTIES_BYTES: Final = 16 * 1024
 MAX_GROUP_BYTES: Final = 63
 MAX_RECOVERY_SECONDS: Final = 3600
-_SEPARATORS: Final = ("\x01", "\x02")
 _OF_SYSTEM: Final = names.RESERVED | {SHARDING_KEY, TRACE_CONTEXT, names.CHECK_IMMUNITY_TIME_IN_SECONDS}
 
 
@@ -85,9 +84,9 @@ def _has_control(text: str) -> bool:
     return not text.isprintable() and any(ord(character) < 0x20 or ord(character) == 0x7F for character in text)
 
 
-def to_message(stored: MessageExt, topic: str) -> Any:
-    """Return a stored message as clients of gRPC receive it."""
-    message = schema.Message(body=stored.body)
+def fill(message: Any, stored: MessageExt, topic: str) -> None:
+    """Set the fields of a message (schema.Message) to those of a stored one, as clients of gRPC receive it."""
+    message.body = stored.body
     message.topic.name = topic
     properties = stored.properties
     system = message.system_properties
@@ -112,7 +111,6 @@ def to_message(stored: MessageExt, topic: str) -> Any:
     system.born_host, system.store_host = stored.born_host.text, stored.store_host.text
     system.queue_id, system.queue_offset = stored.queue_id, stored.queue_offset
     system.delivery_attempt = stored.reconsume_times + 1
-    return message
 
 
 def type_of(properties: dict[str, str]) -> int:

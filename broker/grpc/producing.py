@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.grpc.call import Call
-from triomq.broker.grpc.gathering import Gathering
+from triomq.broker.grpc.gathering import Gathering, ask
 from triomq.broker.grpc.messages import SHARDING_KEY, properties_of, recovery_seconds, to_ms
-from triomq.broker.grpc.results import OK, Refused, check, code_of
+from triomq.broker.grpc.results import Refused, check, code_of, set_status, sum_up
 from triomq.broker.grpc.routes import legal_topic
+from triomq.broker.put_responses import SEND_CODES, STORED
 from triomq.grpc_front import schema
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
-from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.send import SendMessageResponseHeader
 from triomq.protocol.message_id import parse_offset_message_id
@@ -29,14 +30,7 @@ from triomq.store.delay import DelayLevels
 
 Code: Final = schema.Code
 Resolution: Final = schema.TransactionResolution
-_STORED: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
+_STORED: Final = frozenset([SEND_CODES[status] for status in STORED])
 """Codes of responses to sends whose message is stored, although perhaps not as safely as was asked for."""
 _TRANSACTION_ID: Final = re.compile(r"(\d{1,19})-(\d{1,19})", re.ASCII)
 
@@ -48,6 +42,7 @@ class Producing:
         self._configuration = serving.tables.configuration
         self._topics = serving.tables.metadata.topics
         self._now_ms = serving.tables.now_ms
+        self._delay_levels = DelayLevels(self._configuration.store.message_delay_level)
 
     def send(self, call: Call, request: Any) -> None:
         """SendMessage. Raises Refused."""
@@ -105,7 +100,7 @@ class Producing:
     def _delay_level(self, deliver_ms: int) -> str:
         """Return the level of the shortest delay that is not over before a message is to be delivered. Raises
         Refused."""
-        levels = DelayLevels(self._configuration.store.message_delay_level)
+        levels = self._delay_levels
         delay_ms = max(0, deliver_ms - self._now_ms())
         long_enough = [level for level in range(1, levels.max_level + 1) if levels.delay_ms(level) >= delay_ms]
         if not long_enough:
@@ -134,11 +129,11 @@ class Producing:
             "transactionId": request.transaction_id,
         }
 
-        def ended(responses: list[RemotingCommand]) -> None:
-            check(responses[0])
+        def ended(response: RemotingCommand) -> None:
+            check(response)
             call.reply(schema.EndTransactionResponse())
 
-        Gathering(call, 1, ended).ask(0, RequestCode.END_TRANSACTION, fields)
+        ask(call, RequestCode.END_TRANSACTION, fields, ended)
 
 
 def transaction_id(physical_offset: int, queue_offset: int) -> str:
@@ -150,14 +145,11 @@ def _reply_sent(call: Call, message_ids: list[str], responses: list[RemotingComm
     answer = schema.SendMessageResponse()
     for message_id, response in zip(message_ids, responses, strict=True):
         entry = answer.entries.add(message_id=message_id)
-        entry.status.code = code_of(response)
-        entry.status.message = "OK" if entry.status.code == OK else response.remark or ""
+        set_status(entry.status, code_of(response), response.remark)
         if response.code in _STORED:
             header = response.header(SendMessageResponseHeader)
             entry.offset = header.queue_offset
             _, physical_offset = parse_offset_message_id(header.msg_id)
             entry.transaction_id = transaction_id(physical_offset, header.queue_offset)
-    codes = {entry.status.code for entry in answer.entries}
-    answer.status.code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
-    answer.status.message = answer.entries[0].status.message
+    sum_up(answer)
     call.reply(answer)

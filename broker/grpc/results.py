@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from triomq.grpc_front.schema import Code
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 
 OK: Final = Code.OK
-BAD_REQUEST: Final = Code.BAD_REQUEST
 CLIENT_ID_REQUIRED: Final = Code.CLIENT_ID_REQUIRED
 TOO_MANY_REQUESTS: Final = Code.TOO_MANY_REQUESTS
 INTERNAL_SERVER_ERROR: Final = Code.INTERNAL_SERVER_ERROR
@@ -46,6 +45,19 @@ def code_of(response: RemotingCommand) -> int:
     if (response.remark or "").startswith(ACCESS_DENIED):
         return int(Code.UNAUTHORIZED)
     return int(_OF_RESPONSES.get(response.code, INTERNAL_SERVER_ERROR))
+
+
+def set_status(status: Any, code: int, text: str | None) -> None:
+    """Set the `status` of an answer or of an entry; `text` says why it is not OK."""
+    status.code = code
+    status.message = "OK" if code == OK else text or ""
+
+
+def sum_up(answer: Any) -> None:
+    """Set the status of an answer that has entries."""
+    codes = {entry.status.code for entry in answer.entries}
+    answer.status.code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
+    answer.status.message = answer.entries[0].status.message
 
 
 def check(response: RemotingCommand) -> None:

@@ -12,15 +12,24 @@ from typing import Any, Final
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.grpc.call import Call
 from triomq.broker.grpc.client import GrpcClient
-from triomq.broker.grpc.gathering import Gathering
-from triomq.broker.grpc.messages import to_message
+from triomq.broker.grpc.gathering import ask
+from triomq.broker.grpc.messages import fill
 from triomq.broker.grpc.producing import transaction_id
-from triomq.broker.grpc.results import OK, Refused, check
+from triomq.broker.grpc.results import OK, Refused, check, set_status
 from triomq.broker.grpc.routes import legal_topic
+from triomq.broker.processors.pop import MAX_MESSAGES
 from triomq.broker.tables.groups import GroupTable
 from triomq.grpc_front import schema
 from triomq.grpc_front.status import CallFailed, GrpcStatus
-from triomq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from triomq.protocol.bodies.heartbeat import (
+    CLUSTERING,
+    CONSUME_ACTIVELY,
+    CONSUME_FROM_LAST_OFFSET,
+    CONSUME_PASSIVELY,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+)
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
@@ -33,7 +42,6 @@ _CONSUMERS: Final = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER)
 RETRY_SECONDS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """When a push consumer gets a message again that it failed to consume (RocketMQ: CustomizedRetryPolicy)."""
 LONG_POLLING_SECONDS: Final = 20
-RECEIVE_BATCH: Final = 32
 PRODUCER_ATTEMPTS: Final = 3
 
 
@@ -71,14 +79,14 @@ class Registering:
         outcome: list[RemotingCommand] = []
         client.request(call.head.fields, RequestCode.HEART_BEAT, None, body, outcome.append)
         answer = schema.TelemetryCommand()
-        answer.status.code, answer.status.message = OK, "OK"
+        set_status(answer.status, OK, None)
         try:
             if outcome:  # it may wait until a new group is safe; then the next heartbeat says how that ended
                 check(outcome[0])
             answer.settings.CopyFrom(settings)
             self._complete(client, answer.settings)
         except Refused as refusal:
-            answer.status.code, answer.status.message = refusal.code, refusal.text
+            set_status(answer.status, refusal.code, refusal.text)
         call.send(answer)
 
     def _complete(self, client: GrpcClient, settings: Any) -> None:
@@ -97,7 +105,7 @@ class Registering:
             return
         group = self._groups.get(settings.subscription.group.name)
         settings.subscription.fifo = False
-        settings.subscription.receive_batch_size = RECEIVE_BATCH
+        settings.subscription.receive_batch_size = MAX_MESSAGES
         settings.subscription.long_polling_timeout.seconds = LONG_POLLING_SECONDS
         policy.max_attempts = (group.retry_max_times if group is not None else 16) + 1
         for seconds in RETRY_SECONDS:
@@ -110,11 +118,11 @@ class Registering:
             text = "the client has sent no settings over a telemetry stream of this connection"
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, text)
 
-        def done(responses: list[RemotingCommand]) -> None:
-            check(responses[0])
+        def done(response: RemotingCommand) -> None:
+            check(response)
             call.reply(schema.HeartbeatResponse())
 
-        Gathering(call, 1, done).ask(0, RequestCode.HEART_BEAT, None, _heartbeat(client, client.settings))
+        ask(call, RequestCode.HEART_BEAT, None, done, _heartbeat(client, client.settings))
 
     def terminate(self, call: Call, request: Any) -> None:
         """NotifyClientTermination: the client leaves its groups at once."""
@@ -136,9 +144,9 @@ def _heartbeat(client: GrpcClient, settings: Any) -> bytes:
     is_push = settings.client_type == ClientType.PUSH_CONSUMER
     consumer = ConsumerData(
         group_name=subscription.group.name,
-        consume_type="CONSUME_PASSIVELY" if is_push else "CONSUME_ACTIVELY",
-        message_model="CLUSTERING",
-        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        consume_type=CONSUME_PASSIVELY if is_push else CONSUME_ACTIVELY,
+        message_model=CLUSTERING,
+        consume_from_where=CONSUME_FROM_LAST_OFFSET,
         subscription_data_set=[_subscription(entry) for entry in subscription.subscriptions],
     )
     return HeartbeatData(client_id=client.client_id, consumer_data_set=[consumer]).encode()
@@ -173,7 +181,7 @@ class TelemetryStream:
         half = decode_record(request.body, decompress=False)
         command = schema.TelemetryCommand()
         asked = command.recover_orphaned_transaction_command
-        asked.message.CopyFrom(to_message(half, half.topic))
+        fill(asked.message, half, half.topic)
         asked.transaction_id = transaction_id(header.commit_log_offset, header.tran_state_table_offset)
         self.call.send(command)
 

@@ -273,11 +273,11 @@ class PopProcessor:
         kind = kind_of(topic)
         rest = self._deliveries.ready_count(topic, group, parked.queue_ids)
         first, every = _starts(kind, received.offsets), _offsets(kind, received.offsets)
+        revive_queue = ORDERED if header.order else 0
+        values = received.popped_ms, header.invisible_time, revive_queue, rest, first, every
         if header.order:
-            times = _times(kind, received)
-            in_order = received.popped_ms, header.invisible_time, ORDERED, rest, first, every, times
+            in_order = (*values, _times(kind, received))
             return TemplatedResponse(_TEMPLATE_IN_ORDER, parked.request, _SUCCESS, in_order, _FOUND, body)
-        values = received.popped_ms, header.invisible_time, 0, rest, first, every
         return TemplatedResponse(_TEMPLATE, parked.request, _SUCCESS, values, _FOUND, body)
 
     # -- the others ----------------------------------------------------------------------------------------------------
