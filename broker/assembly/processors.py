@@ -230,7 +230,7 @@ def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:
     if serving.quotas.is_on:
         checks.append(serving.quotas.check)
     if serving.group is not None:
-        checks.append(optional.master_decides.MasterDecides(tables.store))
+        checks.append(optional.master_decides.MasterDecides(tables.store, serving.group.is_confirmed))
     if tables.hooks:
         checks.append(tables.hooks.before)
     return checks

@@ -2,11 +2,13 @@
 offset that consumers begin at.
 
 A follower would keep the change to itself until the leader's next record overwrites it, and it may be behind, so it
-refuses. Clients find the leader in the route, as for sends.
+refuses. So does a leader that stood still, and finds requests in its sockets that came before another one was elected:
+its offsets may be older than what consumers have committed there. Clients find the leader in the route, as for sends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -43,15 +45,19 @@ ONLY_MASTER: Final = frozenset(
 
 
 class MasterDecides:
-    """The check of each request to a member of a group."""
+    """The check of each request to a member of a group. `is_confirmed` returns whether this member leads and no other
+    one can have been elected."""
 
-    def __init__(self, store: DefaultMessageStore) -> None:
+    def __init__(self, store: DefaultMessageStore, is_confirmed: Callable[[], bool]) -> None:
         self._store = store
+        self._is_confirmed = is_confirmed
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> None:
         """Raise RequestRefused if another member has to execute the request."""
         if request.code in ONLY_MASTER:
             reason = self._store.role_refusal
+            if reason is None and not self._is_confirmed():
+                reason = "another member may lead the group by now, as no quorum has answered this one for a while"
             if reason is not None:
                 raise RequestRefused(
                     ResponseCode.SLAVE_NOT_AVAILABLE, f"{reason}: send this request to the master of the group"

@@ -33,6 +33,7 @@ from triomq.dledger.member.client import GroupClient, GroupFailed
 from triomq.dledger.member.group_member import Disk, GroupMember
 from triomq.dledger.member.peers import items_in
 from triomq.dledger.rules.actions import Role
+from triomq.protocol.bodies.route import MASTER_ID
 from triomq.protocol.clock import NowMs
 from triomq.protocol.outage import Outage
 from triomq.remoting.client import open_client
@@ -161,6 +162,7 @@ class GroupRoles:
             )
             made.log.propose = member.propose
             made.log.on_synced = member.synced
+            self._registration.wait_while(self._is_role_doubtful)
             await nursery.start(member.run, self._parts.group.member_port(bind_address, tls))
             nursery.start_soon(self._keep_role, member)
             nursery.start_soon(self._note_position)
@@ -261,6 +263,17 @@ class GroupRoles:
                 await self.table_log.settled()
             await member.hand_over(among=(wanted,))
         return member.leader == wanted
+
+    def is_confirmed(self) -> bool:
+        """Return whether this member leads and no other one can have been elected. After a pause of the process (a
+        SIGSTOP, a frozen disk) a member believes for a moment that it leads still."""
+        return self.member is not None and self.member.is_confirmed
+
+    def _is_role_doubtful(self) -> bool:
+        """Return whether another member may be the master already, while this broker's id is a master's."""
+        if self._parts.configuration.role.broker_id != MASTER_ID or self.member is None:
+            return False
+        return not self.member.is_confirmed or self.member.is_handing_over
 
     # -- roles ---------------------------------------------------------------------------------------------------------
 

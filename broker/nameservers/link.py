@@ -15,8 +15,8 @@ it accepted last from this broker, and it never asks for what an earlier registr
 
 `is_complete` means that (1) and (2) hold: the last registration was accepted, over the connection that is still open.
 A NameServer that closes the connection has restarted, or another peer took this broker's registration there. The link
-then registers again at once, but not more often than every REST_SECONDS: two brokers configured with one name displace
-each other all the time.
+then registers again as soon as the broker's role is known, but not more often than every REST_SECONDS: two brokers
+configured with one name displace each other all the time.
 
 `run` performs the registrations; callers wait with `caught_up`. Only the event loop touches a link. Its size is bounded
 by the number of topics.
@@ -48,7 +48,8 @@ REST_SECONDS = 10.0
 
 
 class NameServerLink:
-    """See the module's docstring. `on_taken(link, response)` is called after each accepted registration."""
+    """See the module's docstring. `on_taken(link, response)` is called after each accepted registration; `role_known`
+    returns when the broker's id may be registered."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class NameServerLink:
         *,
         timeout_seconds: Callable[[], float],
         on_taken: Callable[[NameServerLink, RemotingCommand], None],
+        role_known: Callable[[], Awaitable[None]],
     ) -> None:
         self.address = address
         self.is_complete = False
@@ -68,6 +70,7 @@ class NameServerLink:
         self._send = send
         self._timeout_seconds = timeout_seconds
         self._on_taken = on_taken
+        self._role_known = role_known
         self._changed: set[str] = set()
         self._wants_whole = False
         self._closes = 0
@@ -205,7 +208,11 @@ class NameServerLink:
         """Take the snapshot and send it in one step, so a delta never goes over a connection newer than `is_complete`.
         While it is in flight, topics may be noted again, and the connection may close. If it is cancelled or gets no
         response, the NameServer may or may not have accepted it, so the whole table is due.
+
+        A member of a group that stood still may not lead any more when it wakes: its connection has closed because the
+        new leader has registered, and a registration with its old id would take the name from that one.
         """
+        await self._role_known()
         is_whole = self._wants_whole or not self.is_complete
         request = self._requests.whole() if is_whole else self._requests.changed(self._changed)
         self._changed.clear()

@@ -43,6 +43,10 @@ REST_SECONDS_PER_TOPIC: Final = 0.00005
 """After a registration of topics created by use, the next one waits this long per topic of the table: an unreachable
 NameServer is offered the whole table each time, and encoding 20,000 topics takes 30 ms."""
 
+DOUBT_SECONDS: Final = 0.05
+"""How often a registration looks whether the broker's role is known again; a doubt lasts about as long as a heartbeat
+of the group takes."""
+
 MasterFound: TypeAlias = Callable[[str | None, str | None], None]
 
 
@@ -73,6 +77,7 @@ class Registration:
         self._nursery: trio.Nursery | None = None
         self._created = trio.Event()
         self.is_held = is_held
+        self._is_role_doubtful: Callable[[], bool] = lambda: False
         client.on_connection_closed(self._connection_closed)
 
     @property
@@ -83,6 +88,10 @@ class Registration:
     def release(self) -> None:
         """Let the broker be registered from now on."""
         self.is_held = False
+
+    def wait_while(self, is_role_doubtful: Callable[[], bool]) -> None:
+        """Send no registration while this returns True: its id may be another broker's by now."""
+        self._is_role_doubtful = is_role_doubtful
 
     def states(self, now: float) -> list[tuple[str, bool, float | None]]:
         """Return for each NameServer its address, whether it has accepted everything, and how many seconds ago it
@@ -199,10 +208,15 @@ class Registration:
             self._client.invoke,
             timeout_seconds=self._timeout_seconds,
             on_taken=self._taken,
+            role_known=self._role_known,
         )
         if self._nursery is not None:
             self._nursery.start_soon(link.run)
         return link
+
+    async def _role_known(self) -> None:
+        while self._is_role_doubtful():  # noqa: ASYNC110 (doubt ends with time as well as by what happens)
+            await trio.sleep(DOUBT_SECONDS)
 
     async def _caught_up(self, attempts: list[tuple[NameServerLink, int]]) -> None:
         """Wait for attempts. An attempt may wait for the previous one, so this takes at most twice the time of one."""

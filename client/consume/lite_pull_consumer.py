@@ -258,7 +258,7 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
         wire = self._wire(queue)
         if wire not in self._rebalancer.assigned:
             raise ConfigurationError(f"{queue} is not assigned to this consumer now: {self.assignment}")
-        address = await self._client.master_of(wire.broker_name, wire.topic)
+        address = await self._client.master_soon(wire.broker_name, wire.topic)
         low, high = (
             await self._client.call(address, requests.min_offset(wire)),
             await self._client.call(address, requests.max_offset(wire)),
@@ -272,20 +272,20 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue at the oldest message of a queue."""
         wire = self._wire(queue)
-        address = await self._client.master_of(wire.broker_name, wire.topic)
+        address = await self._client.master_soon(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.min_offset(wire)))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue behind the newest message of a queue."""
         wire = self._wire(queue)
-        address = await self._client.master_of(wire.broker_name, wire.topic)
+        address = await self._client.master_soon(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.max_offset(wire)))
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the queue offset of the first message stored at `timestamp_ms` or later, or the end of the queue
         (an Apache broker 4.9: of the message stored nearest to it)."""
         wire = self._wire(queue)
-        address = await self._client.master_of(wire.broker_name, wire.topic)
+        address = await self._client.master_soon(wire.broker_name, wire.topic)
         return await self._client.call(address, requests.search_offset(wire, timestamp_ms))
 
     async def position(self, queue: MessageQueue) -> int | None:

@@ -182,7 +182,7 @@ class PullConsumer(OpenedWithClient):
     ) -> None:
         """Have the broker deliver a message to this group again, later."""
         name = broker_name or message.broker_name
-        address = await self._client.master_of(name, self._use(message.topic)) if name else message.store_host.text
+        address = await self._client.master_soon(name, self._use(message.topic)) if name else message.store_host.text
         await self._client.call(
             address,
             requests.send_back(
@@ -257,4 +257,4 @@ class PullConsumer(OpenedWithClient):
         return MessageQueue(self._use(queue.topic), queue.broker_name, queue.queue_id)
 
     async def _master(self, queue: MessageQueue) -> str:
-        return await self._client.master_of(queue.broker_name, self._use(queue.topic))
+        return await self._client.master_soon(queue.broker_name, self._use(queue.topic))

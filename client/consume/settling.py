@@ -104,7 +104,7 @@ class Settling:
         """Send a request to the broker of a message. Raises InvisibleTimeOver, BrokerRefused, BrokerUnreachable,
         OperationTimeout."""
         try:
-            address = await self._client.master_of(receipt.handle.broker_name, receipt.topic)
+            address = await self._client.master_soon(receipt.handle.broker_name, receipt.topic)
             return await self._client.call(address, call)
         except BrokerRefused as error:
             if error.code != ResponseCode.NO_MESSAGE:

@@ -299,7 +299,7 @@ class SimpleConsumer(OpenedWithClient):
     ) -> list[ReceivedMessage]:
         limit = header.poll_time / 1000 + self._client.config.request_timeout_seconds
         try:
-            address = await self._client.master_of(place.broker_name, place.topic)
+            address = await self._client.master_soon(place.broker_name, place.topic)
             messages = await self._client.call(address, pop_requests.receive(header), limit)
         except BaseException:
             if header.attempt_id is not None:

@@ -15,7 +15,7 @@ import trio
 from triomq.client.core.config import ClientConfig
 from triomq.client.core.errors import MQClientError
 from triomq.client.core.log import get_logger
-from triomq.client.core.routes import BrokerAddress
+from triomq.client.core.routes import MASTER_ID, BrokerAddress
 from triomq.client.instance.caller import vip_address
 from triomq.client.instance.router import Router
 from triomq.protocol.outage import Outages
@@ -48,6 +48,18 @@ class MasterSearch(Router):
         """Wait, but only until a broker name has another master."""
         with trio.move_on_after(seconds):
             await self._master_changed.wait()
+
+    async def master_soon(self, broker_name: str, topic: str) -> str:
+        """Return the address of a master, as `master_of` does. While slaves of the broker are known and no master is,
+        wait for one within the limit of a request: one of a group's members takes over in that time. Raises
+        BrokerUnknown, NoRoute, NameServersUnreachable."""
+        with trio.move_on_after(self.config.request_timeout_seconds):
+            while self.routes.master(broker_name) is None:
+                await self.refresh_route(topic)
+                if self.routes.master(broker_name) or self.routes.readable(broker_name, MASTER_ID) is None:
+                    break
+                await self.pause(LOOK_SECONDS)
+        return await self.master_of(broker_name, topic)
 
     def doubt(self, address: str, reason: str | None, *, responds: bool = False) -> None:
         """Look for another master if `address` is known as one. `responds`: it said itself that it is not.

@@ -199,7 +199,7 @@ class TransactionProducer(Producer[T]):
     async def _end(self, half: SendResult, message: Message, transaction_id: str, state: LocalTransactionState) -> None:
         _, physical_offset = parse_offset_message_id(half.offset_message_id)
         queue = half.queue
-        address = await self._client.master_of(queue.broker_name, self._client.namespace.wrap(queue.topic))
+        address = await self._client.master_soon(queue.broker_name, self._client.namespace.wrap(queue.topic))
         header = EndTransactionRequestHeader(
             producer_group=self.group,
             tran_state_table_offset=half.queue_offset,

@@ -169,6 +169,16 @@ class GroupMember:
         return self._rules.role is Role.LEADER
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether this member leads, and a quorum has said so a moment ago: no other one can have been elected."""
+        return self._rules.is_confirmed(_now_ms())
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether this member leads, and has asked another one to take over."""
+        return self._rules.is_handing_over
+
+    @property
     def term(self) -> int:
         return self._rules.term
 

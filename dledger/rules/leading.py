@@ -76,6 +76,16 @@ class Leading:
         return self._core.role is Role.LEADER and self._core.term == self._term
 
     @property
+    def is_handing_over(self) -> bool:
+        return self._transferee is not None
+
+    def is_confirmed(self, now: int) -> bool:
+        """Return whether nobody else can have been elected: a quorum has answered a heartbeat that was sent so recently
+        that none of its members may have given this leader up. A leader whose process stood still leads no longer than
+        that, but learns it by its next heartbeat only."""
+        return self._is_current and now - self._good_at <= self._core.timing.lost_after_ms
+
+    @property
     def has_older_entries(self) -> bool:
         """Whether entries of older terms are not known to be committed."""
         return self._core.committed < self._last_old

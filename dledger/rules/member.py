@@ -150,6 +150,15 @@ class Member:
         """Return the code with which an append would be refused now, or None. The disk is not asked."""
         return codes.NOT_LEADER if self._leading is None else self._leading.append_refusal()
 
+    def is_confirmed(self, now: int) -> bool:
+        """Return whether this member leads, and a quorum has said so a moment ago (`Leading.is_confirmed`)."""
+        return self._leading is not None and self._leading.is_confirmed(now)
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether this member leads, and has asked another one to take over."""
+        return self._leading is not None and self._leading.is_handing_over
+
     def take_office(self, term: int) -> None:
         """The owner is ready to lead: it has derived from the whole log what an append needs."""
         if self._leading is not None and self._core.term == term:

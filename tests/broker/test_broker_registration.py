@@ -47,6 +47,7 @@ from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.errors import ConnectFailed
 from triomq.remoting.http_get import HttpFailed
+from triomq.store.config import BrokerRole
 
 A, B = "10.0.0.8:9876", "10.0.0.9:9876"
 Answer = Callable[[RemotingCommand], "RemotingCommand | None"]
@@ -424,6 +425,27 @@ async def test_a_closed_connection_is_followed_by_a_registration_at_once_but_not
     around.client.close(A)
     await trio.testing.wait_all_tasks_blocked()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
+
+
+@pytest.mark.parametrize("leads", [False, True])
+async def test_a_closed_connection_is_followed_by_no_registration_while_another_broker_may_have_the_id(
+    surround: Surround, autojump_clock: MockClock, leads: bool
+) -> None:
+    """A NameServer closes the connection of a leader that stood still because another one has registered."""
+    around = surround(namesrvAddr=A)
+    await around.registration.start()
+    is_doubtful = True
+    around.registration.wait_while(lambda: is_doubtful)
+    around.client.take()
+    around.client.close(A)
+    await trio.sleep(1)
+    assert around.client.take() == []
+    if not leads:
+        around.configuration.role.take(BrokerRole.SLAVE, 3)
+    is_doubtful = False
+    await trio.sleep(1)
+    [(_, command)] = around.client.sent
+    assert command.header(RegisterBrokerRequestHeader).broker_id == (0 if leads else 3)
 
 
 async def test_a_connection_closed_by_the_stop_is_followed_by_nothing(surround: Surround) -> None:

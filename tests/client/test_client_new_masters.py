@@ -10,6 +10,7 @@ from client_fakes import NAME_SERVER, FakeBroker, FakeCluster, refuse
 from trio.testing import MockClock
 
 from triomq.client.api import (
+    BrokerUnknown,
     ConsumeFromWhere,
     Message,
     MessageExt,
@@ -119,6 +120,32 @@ async def test_an_ordered_consumer_locks_its_queues_at_the_new_master_at_once(
         new = await hang(servers)
         await trio.sleep(2)
         assert {key[2] for key in new.lockers} == {0, 1}
+
+
+async def test_a_call_that_needs_a_master_waits_while_a_slave_may_take_over(
+    servers: FakeCluster, autojump_clock: MockClock
+) -> None:
+    servers.broker.store("T", 0, b"m")
+    async with PullConsumer("G", name_server=NAME_SERVER) as consumer, trio.open_nursery() as nursery:
+        [queue, _] = await consumer.queues("T")
+        servers.broker.up = False
+        await consumer._client.refresh_route("T")
+
+        async def take_over() -> None:
+            await trio.sleep(1.5)
+            servers.fail_over("a")
+
+        nursery.start_soon(take_over)
+        began = trio.current_time()
+        assert await consumer.max_offset(queue) == 1
+        assert 1.5 <= trio.current_time() - began <= 2.6
+        servers.replica("a")
+        servers.broker.up = False
+        await consumer._client.refresh_route("T")
+        began = trio.current_time()
+        with pytest.raises(BrokerUnknown, match="no name server knows a master of broker 'a'"):
+            await consumer.max_offset(queue)
+        assert trio.current_time() - began == pytest.approx(3)
 
 
 async def test_a_commit_that_waits_behind_others_at_a_hung_broker_ends_within_its_limit(

@@ -458,9 +458,16 @@ async def test_tables_that_a_look_could_not_write_are_written_by_the_next(
 
 async def test_only_the_master_executes_what_goes_through_the_log(tmp_path: Path) -> None:
     leader, _ = await open_two(tmp_path)
-    decides, connection = MasterDecides(leader.member.store), cast(Any, FakeConnection())
+    is_confirmed = True
+    decides = MasterDecides(leader.member.store, lambda: is_confirmed)
+    connection = cast(Any, FakeConnection())
     for code in ONLY_MASTER:
         decides(connection, new_request(code))
+    is_confirmed = False
+    for code in ONLY_MASTER:
+        with pytest.raises(RequestRefused, match="another member may lead the group by now"):
+            decides(connection, new_request(code))
+    decides(connection, new_request(RequestCode.PULL_MESSAGE))
     leader.depose()
     for code in ONLY_MASTER:
         with pytest.raises(RequestRefused, match="n1 leads the group"):

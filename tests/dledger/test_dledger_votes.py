@@ -223,6 +223,21 @@ def test_a_leader_without_a_quorum_gives_up_after_six_seconds() -> None:
     assert lab.member.role is Role.CANDIDATE
 
 
+def test_a_leader_that_stood_still_is_not_confirmed_until_a_quorum_has_answered_it_again() -> None:
+    """Without having done anything since: others may have elected one of them meanwhile."""
+    lab = Lab()
+    assert not lab.member.is_confirmed(lab.now)
+    lab.lead()
+    sent_at = lab.now
+    assert lab.member.is_confirmed(sent_at + DEFAULT.lost_after_ms)
+    assert not lab.member.is_confirmed(sent_at + DEFAULT.lost_after_ms + 1)
+    lab.turn(2000)
+    lab.now += 1000
+    lab.answer(lab.calls(HeartBeatRequest, "n1")[-1], HeartBeatResponse())
+    assert lab.member.is_confirmed(sent_at + 2000 + DEFAULT.lost_after_ms), "since it was sent, not answered"
+    assert not lab.member.is_confirmed(sent_at + 2000 + DEFAULT.lost_after_ms + 1)
+
+
 def test_a_leader_with_a_quorum_steps_up_to_the_larger_term_of_another_member() -> None:
     """D4: that member would never come back otherwise."""
     lab = Lab()
@@ -385,6 +400,9 @@ def test_a_leader_hands_over_to_a_member_that_is_preferred_later() -> None:
     lab.member.prefer(("n2",))
     lab.turn(1001)
     assert [call.to for call in lab.calls(TransferRequest)] == ["n2"]
+    assert lab.member.is_handing_over
+    lab.answer(lab.calls(TransferRequest)[0], None)
+    assert not lab.member.is_handing_over
 
 
 def test_a_member_without_fast_elections_says_nothing_that_rocketmqs_does_not() -> None:
