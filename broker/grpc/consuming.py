@@ -42,6 +42,7 @@ class Consuming:
     """See the module's docstring."""
 
     def __init__(self, serving: Serving, routes: Routes) -> None:
+        self._groups = serving.tables.metadata.groups
         self._pop = serving.pop
         self._routes = routes
         self._broker = serving.tables.configuration.broker
@@ -62,7 +63,8 @@ class Consuming:
         fields = {
             "consumerGroup": request.group.name,
             "topic": topic,
-            "queueId": str(ALL_QUEUES),  # simple consumers name one of the route, and mean its broker
+            # Simple consumers name a queue of the route, and mean its broker.
+            "queueId": str(request.message_queue.id if is_push else ALL_QUEUES),
             "maxMsgNums": str(min(request.batch_size, MAX_MESSAGES) if request.batch_size > 0 else MAX_MESSAGES),
             "invisibleTime": str(invisible_ms),
             "pollTime": str(_wait_ms(call, request)),
@@ -71,6 +73,8 @@ class Consuming:
             "expType": SQL92 if expression.type == schema.FilterType.SQL else TAG,
             "exp": expression.expression or "*",
         }
+        if self._is_in_order(request.group.name):
+            fields |= {"order": "true", "attemptId": request.attempt_id}
         deliver = partial(self._deliver, call, topic, request.group.name, is_push)
         ask(call, RequestCode.POP_MESSAGE, fields, deliver)
 
@@ -184,11 +188,17 @@ class Consuming:
         ask(call, RequestCode.CONSUMER_SEND_MSG_BACK, back, sent_back)
 
     def query_assignment(self, call: Call, request: Any) -> None:
-        """QueryAssignment: every consumer receives from all queues of a broker. Raises Refused."""
+        """QueryAssignment: every consumer receives from all queues of a broker at once, or from each of them, if the
+        group consumes in order. Raises Refused."""
+        in_order = self._is_in_order(request.group.name)
         answer = schema.QueryAssignmentResponse()
-        queue = answer.assignments.add().message_queue
-        queue.CopyFrom(self._routes.whole_topic(call, request.topic, request.endpoints))
+        for queue in self._routes.readable(call, request.topic, request.endpoints, by_queue=in_order):
+            answer.assignments.add().message_queue.CopyFrom(queue)
         call.reply(answer)
+
+    def _is_in_order(self, group: str) -> bool:
+        config = self._groups.get(group)
+        return config is not None and config.consume_message_orderly is True
 
 
 def _wait_ms(call: Call, request: Any) -> int:

@@ -34,28 +34,35 @@ class Routes:
 
     def query(self, call: Call, request: Any) -> None:
         """QueryRoute. Raises Refused."""
-        config = self._config(request.topic.name)
-        perm = config.perm & self._configuration.broker.broker_permission
         response = schema.QueryRouteResponse()
-        queue = self._queue(call, request.topic, request.endpoints)
+        response.message_queues.extend(self._queues(call, request.topic, request.endpoints))
+        call.reply(response)
+
+    def readable(self, call: Call, topic: Any, asked: Any, *, by_queue: bool) -> list[Any]:
+        """Return the queues of a topic that may be read: each, or all as one with the id -1. Raises Refused."""
+        permissions = schema.Permission
+        readable = (permissions.READ, permissions.READ_WRITE)
+        queues = [queue for queue in self._queues(call, topic, asked) if queue.permission in readable]
+        if not queues:
+            raise Refused(Code.FORBIDDEN, f"the topic {topic.name} has no queue to read")
+        if not by_queue:
+            del queues[1:]
+            queues[0].id = ALL_QUEUES
+        return queues
+
+    def _queues(self, call: Call, topic: Any, asked: Any) -> list[Any]:
+        """Return all queues of a topic. Raises Refused."""
+        config = self._config(topic.name)
+        perm = config.perm & self._configuration.broker.broker_permission
+        queues = []
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             is_readable = queue_id < config.read_queue_nums and permission.is_readable(perm)
             is_writeable = queue_id < config.write_queue_nums and permission.is_writeable(perm)
+            queue = self._queue(call, topic, asked)
             queue.id = queue_id
             queue.permission = _permission(is_readable, is_writeable)
-            response.message_queues.append(queue)  # a copy
-        call.reply(response)
-
-    def whole_topic(self, call: Call, topic: Any, asked: Any) -> Any:
-        """Return all queues of a topic, as one with the id -1. Raises Refused."""
-        config = self._config(topic.name)
-        perm = config.perm & self._configuration.broker.broker_permission
-        if not permission.is_readable(perm) or not config.read_queue_nums:
-            raise Refused(Code.FORBIDDEN, f"the topic {topic.name} has no queue to read")
-        queue = self._queue(call, topic, asked)
-        queue.id = ALL_QUEUES
-        queue.permission = _permission(True, permission.is_writeable(perm))
-        return queue
+            queues.append(queue)
+        return queues
 
     def _config(self, name: str) -> TopicConfig:
         """Return the configuration of a topic. Raises Refused."""

@@ -104,7 +104,7 @@ class Registering:
             settings.publishing.validate_message_type = False
             return
         group = self._groups.get(settings.subscription.group.name)
-        settings.subscription.fifo = False
+        settings.subscription.fifo = group is not None and group.consume_message_orderly is True
         settings.subscription.receive_batch_size = MAX_MESSAGES
         settings.subscription.long_polling_timeout.seconds = LONG_POLLING_SECONDS
         policy.max_attempts = (group.retry_max_times if group is not None else 16) + 1

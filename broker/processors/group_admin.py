@@ -16,6 +16,7 @@ from triomq.broker.processors.topic_admin import refuse_on_slave, saved
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import MAX_QUEUES
+from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
@@ -60,6 +61,8 @@ class GroupAdminProcessor:
         """Handle UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         config = checked_config(self._configuration, request.body)
         known = self._groups.get(config.group_name)
+        if known is not None and config.consume_message_orderly is None:  # a tool of 4.9, which does not know it
+            config = replace(config, consume_message_orderly=known.consume_message_orderly)
         self._groups.update(config)
         act = "group changed" if known is not None else "group created"
         self._audit.done(connection, request, act, group=config.group_name, before=known, after=config)

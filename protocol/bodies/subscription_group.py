@@ -10,12 +10,16 @@ from triomq.protocol.bounds import BrokerId, GroupName, ReconsumeTimes, RetryQue
 
 
 class SubscriptionGroupConfig(Body, frozen=True, kw_only=True, gc=False):
-    """One group. Consumers pull from `broker_id`, slow ones from `which_broker_when_consume_slowly` (broker ids)."""
+    """One group. Consumers pull from `broker_id`, slow ones from `which_broker_when_consume_slowly` (broker ids).
+
+    `consume_message_orderly` is RocketMQ 5's: its gRPC clients get the messages of a queue one batch after the other.
+    None, which says nothing, is false in a table, and in an update what the group has."""
 
     broker_id: BrokerId = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
+    consume_message_orderly: bool | None = None
     group_name: GroupName = ""
     notify_consumer_ids_changed_enable: bool = True
     retry_max_times: ReconsumeTimes = 16

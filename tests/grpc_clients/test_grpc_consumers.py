@@ -4,6 +4,7 @@ socket."""
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from grpc_lab import LIMIT_SECONDS, TOPIC, Client, Code, Lab, acknowledging, rec
 
 from triomq.broker.pop.in_flight import HELD_MS
 from triomq.grpc_front import schema
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 
 GROUP = "g"
 
@@ -147,6 +149,72 @@ async def test_a_push_consumer_is_assigned_all_queues_of_the_broker(broker: Lab)
     assert queue.broker.endpoints.addresses[0].port == 18081
     request.topic.name = "Unknown"
     assert (await client.call("QueryAssignment", request)).status == Code.TOPIC_NOT_FOUND
+
+
+def in_order(broker: Lab) -> None:
+    """Let the group consume in order."""
+    groups = broker.serving.tables.metadata.groups
+    groups.update(SubscriptionGroupConfig(group_name=GROUP, consume_message_orderly=True))
+
+
+async def take(client: Client, queue_id: int, attempt_id: str, *, waits: bool = False) -> list[Any]:
+    """Receive two messages of a queue as a push consumer."""
+    request = receiving(GROUP, count=2, seconds=0)
+    request.message_queue.id, request.attempt_id = queue_id, attempt_id
+    answer = await client.call("ReceiveMessage", request, grpc_timeout="20S" if waits else "1S")
+    return [each.message for each in answer.messages if each.WhichOneof("content") == "message"]
+
+
+async def test_a_group_in_order_is_assigned_each_queue(broker: Lab) -> None:
+    in_order(broker)
+    client = await broker.client()
+    answer = await client.answer(await client.subscribed(GROUP, push=True), 1)
+    assert answer.messages[0].settings.subscription.fifo
+    request = schema.QueryAssignmentRequest()
+    request.topic.name, request.group.name = TOPIC, GROUP
+    assignments = (await client.call("QueryAssignment", request)).messages[0].assignments
+    assert [each.message_queue.id for each in assignments] == [0, 1]
+
+
+async def test_a_group_in_order_gets_the_messages_of_a_queue_one_batch_after_the_other(broker: Lab) -> None:
+    in_order(broker)
+    queue_id = zlib.crc32(b"mg") % 2
+    first, second = await broker.client("client-1"), await broker.client("client-2")
+    for client in (first, second):
+        await client.subscribed(GROUP, push=True)
+        assert await take(client, queue_id, "") == []
+    await send(broker, b"1", b"2", b"3", message_group="mg")
+    assert await take(first, 1 - queue_id, "") == []
+    got = await take(first, queue_id, "a")
+    again = await take(first, queue_id, "a")  # the first answer was lost
+    for each in (got, again):
+        assert [(one.body, one.system_properties.delivery_attempt) for one in each] == [(b"1", 1), (b"2", 1)]
+    assert await take(second, queue_id, "b") == []
+    assert (await first.call("AckMessage", acknowledging(GROUP, again[1]))).status == Code.OK
+    assert await take(second, queue_id, "b") == [], "the first of the batch is not done"
+    taken: list[Any] = []
+
+    async def take_next() -> None:
+        taken.extend(await take(second, queue_id, "b", waits=True))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_next)
+        assert (await first.call("AckMessage", acknowledging(GROUP, again[0]))).status == Code.OK
+    assert [one.body for one in taken] == [b"3"]
+
+
+async def test_a_batch_in_order_comes_again_in_order_when_its_client_is_lost(broker: Lab) -> None:
+    in_order(broker)
+    queue_id = zlib.crc32(b"mg") % 2
+    first, second = await broker.client("client-1"), await broker.client("client-2")
+    for client in (first, second):
+        await client.subscribed(GROUP, push=True)
+        assert await take(client, queue_id, "") == []
+    await send(broker, b"1", b"2", message_group="mg")
+    assert len(await take(first, queue_id, "a")) == 2
+    await first.stream.aclose()
+    again = await take(second, queue_id, "b", waits=True)
+    assert [(one.body, one.system_properties.delivery_attempt) for one in again] == [(b"1", 2), (b"2", 2)]
 
 
 async def test_what_a_push_consumer_held_is_ready_again_when_it_is_lost(broker: Lab) -> None:
