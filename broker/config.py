@@ -381,6 +381,13 @@ class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
         meaning="host:port at which gRPC clients connect, as routes name it; empty = the one by which each has come",
         own=True,
     )
+    grpc_proxy_protocol_from: str = setting(
+        "grpcProxyProtocolFrom",
+        "",
+        meaning="addresses and networks (10.0.0.0/24), separated by commas, of load balancers in front of "
+        "grpcServerPort: their connections begin with a header of the PROXY protocol, which names the client",
+        own=True,
+    )
     traces_endpoint: str = setting(
         "tracesEndpoint",
         "",

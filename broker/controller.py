@@ -40,11 +40,13 @@ from triomq.broker.assembly.tables import (
 from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
+from triomq.broker.settings.networks import networks_of
 from triomq.daemon.deadline import Deadline
 from triomq.daemon.errors import ExitCode, StartError, listen_error
 from triomq.daemon.stopping import Stopping
 from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
+from triomq.protocol.settings import SettingError
 from triomq.protocol.speedups import running_build
 from triomq.remoting import network
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
@@ -379,7 +381,11 @@ class BrokerController:
         if not port:
             return
         try:
-            server.bind(port, table, self._connect_grpc)
+            proxies = networks_of("grpcProxyProtocolFrom", self.configuration.broker.grpc_proxy_protocol_from)
+            server.bind(port, table, self._connect_grpc, proxies)
+        except SettingError:
+            server.release()
+            raise
         except OSError as error:
             server.release()
             raise listen_error(self.configuration.server.bind_address, port, error, key="grpcServerPort") from error

@@ -21,6 +21,7 @@ import trio
 
 from triomq.protocol.address import HostPort
 from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
+from triomq.protocol.networks import Network, is_listed
 from triomq.protocol.outage import Outage
 from triomq.remoting import network
 from triomq.remoting.admission import Admission, AdmissionLimits, Guard, Place
@@ -33,6 +34,7 @@ from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.proxy_header import ProxyHeaderError, read_proxy_header
 from triomq.remoting.scheduling.step_line import StepLine
 from triomq.remoting.stream_transport import serve_stream
 from triomq.remoting.tls_transport import TlsTransport
@@ -57,10 +59,12 @@ Connecting = Callable[..., Connection]
 
 
 class Port(NamedTuple):
-    """What is served at one port: requests to `table`, over connections that `connecting` makes."""
+    """What is served at one port: requests to `table`, over connections that `connecting` makes. Those that come from
+    `proxies` begin with a PROXY header."""
 
     table: ProcessorTable
     connecting: Connecting
+    proxies: tuple[Network, ...] = ()
 
 
 class ConnectionEvents(Protocol):
@@ -130,6 +134,7 @@ class RemotingServer:
         """Local port -> connections that were opened."""
         self._tls_failed = HandshakeLog("TLS handshake failed")
         self._plain_refused = HandshakeLog("connection without TLS closed")
+        self._proxies_refused = HandshakeLog("connection of a proxy closed")
 
     @property
     def connections(self) -> frozenset[Connection]:
@@ -140,11 +145,16 @@ class RemotingServer:
         """Return limit -> connections that were closed because of it."""
         return self._admission.refused
 
-    def bind(self, port: int, table: ProcessorTable, connecting: Connecting = Connection) -> int:
-        """Listen on a TCP port (0: any free one) for requests to `table`, over connections that `connecting` makes.
-        Return the port. Raise OSError if taken."""
+    def bind(
+        self,
+        port: int,
+        table: ProcessorTable,
+        connecting: Connecting = Connection,
+        proxies: tuple[Network, ...] = (),
+    ) -> int:
+        """Listen on a TCP port (0: any free one) for what Port says. Return the port. Raise OSError if taken."""
         listening = network.listen(self._settings.bind_address, port, self._settings.backlog)
-        self._bound.append((listening, Port(table, connecting)))
+        self._bound.append((listening, Port(table, connecting, proxies)))
         return network.port_of(listening)
 
     def release(self) -> None:
@@ -276,10 +286,61 @@ class RemotingServer:
             return
         assert self._nursery is not None
         assert self._poller is not None
-        if self._tls_context is not None and self._tls_mode != TLS_DISABLED:
+        if port.proxies and is_listed(remote.ip, port.proxies):
+            self._nursery.start_soon(self._accept_proxied, port, sock, (remote, local), place, first)
+        elif self._may_use_tls:
             self._nursery.start_soon(self._detect_tls, port, sock, (remote, local), place, first)
         else:
             self._poller.add(sock, self._connect(port, remote, local, place))
+
+    @property
+    def _may_use_tls(self) -> bool:
+        return self._tls_context is not None and self._tls_mode != TLS_DISABLED
+
+    async def _accept_proxied(
+        self,
+        port: Port,
+        sock: socket.socket,
+        ends: tuple[HostPort, HostPort],
+        place: Place | None,
+        first: Undecided,
+    ) -> None:
+        """Read the PROXY header, and go on as with a connection of the client that it names: this one needs a place,
+        not the proxy. The sweep ends the wait for the header."""
+        assert self._poller is not None
+
+        async def receive(size: int) -> bytes:
+            await trio.lowlevel.wait_readable(sock)
+            first.last_active = trio.current_time()
+            return sock.recv(size)
+
+        owned: socket.socket | None = sock
+        try:
+            proxy, local = ends
+            remote: HostPort | None = None
+            with first.scope:
+                try:
+                    remote = await read_proxy_header(receive) or proxy
+                except (ProxyHeaderError, OSError) as error:
+                    self._proxies_refused.failed(proxy.text, str(error))
+            if remote is None or first.scope.cancel_called or place is None:
+                return
+            if remote is not proxy:
+                place.leave()
+                place = self._admit(remote, local, first, sock.fileno())
+                if place is None:
+                    return
+            owned = None
+            first.scope = trio.CancelScope()
+            if self._may_use_tls:
+                await self._detect_tls(port, sock, (remote, local), place, first)
+            else:
+                self._poller.add(sock, self._connect(port, remote, local, place, was_heard=True))
+        finally:
+            if owned is not None:
+                owned.close()
+                if place is not None:
+                    place.leave()
 
     async def _detect_tls(
         self,

@@ -16,7 +16,7 @@ from triomq.broker.assembly.tables import access_table
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
 from triomq.broker.replication.ha_tls import HaTls
-from triomq.broker.replication.slave_access import parse_networks
+from triomq.broker.settings.networks import networks_of
 from triomq.broker.spans.export import check_traces
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
@@ -51,10 +51,14 @@ def configuration_problems(configuration: Configuration) -> Iterator[str]:
             access_table(configuration, system_now_ms).check()
         except AclFileError as error:
             yield str(error)
-    try:
-        parse_networks(configuration.store.ha_slave_addresses)
-    except SettingError as error:
-        yield str(error)
+    for key, text in (
+        ("haSlaveAddresses", configuration.store.ha_slave_addresses),
+        ("grpcProxyProtocolFrom", configuration.broker.grpc_proxy_protocol_from),
+    ):
+        try:
+            networks_of(key, text)
+        except SettingError as error:
+            yield str(error)
     yield from _tls_problems(configuration)
 
 

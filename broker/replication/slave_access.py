@@ -24,13 +24,12 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.settings.networks import networks_of
 from triomq.protocol.bodies.route import ClusterInfo
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import BodyError
-from triomq.protocol.networks import Network, is_listed, is_loopback
-from triomq.protocol.networks import parse_networks as networks_in
-from triomq.protocol.settings import SettingError
+from triomq.protocol.networks import is_listed, is_loopback
 from triomq.remoting.errors import RemotingError
 
 log = structlog.get_logger("triomq.broker.replication")
@@ -84,7 +83,7 @@ class SlaveAccess:
         self._nameservers = nameservers
         self._configuration = configuration
         self._ask = ask
-        self._listed = parse_networks(configuration.store.ha_slave_addresses)
+        self._listed = networks_of("haSlaveAddresses", configuration.store.ha_slave_addresses)
         self._hosts: frozenset[str] = frozenset()
         self._asking = trio.Lock()
         self._asked = -PAUSE_SECONDS
@@ -149,14 +148,6 @@ async def _resolve(name: str) -> list[str]:
     except (OSError, UnicodeError) as error:
         log.debug("host of a registered slave not resolved", host=name, error=str(error))
     return []
-
-
-def parse_networks(text: str) -> tuple[Network, ...]:
-    """Parse haSlaveAddresses. Raises SettingError."""
-    try:
-        return networks_in(text)
-    except ValueError as error:
-        raise SettingError("broker configuration", "haSlaveAddresses", str(error)) from None
 
 
 def is_on_host(ip: str, local_ip: str, hosts: frozenset[str], own_ip: str) -> bool:

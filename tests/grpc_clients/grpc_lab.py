@@ -295,10 +295,13 @@ class Lab:
         *,
         tls: ssl.SSLContext | None = None,
         nursery: trio.Nursery | None = None,
+        proxied: bytes = b"",
         **headers: str,
     ) -> Client:
-        """Connect a client, which runs in the nursery. Header names have underscores."""
+        """Connect a client, which runs in the nursery. Header names have underscores. `proxied` is what a load balancer
+        sends first."""
         stream: trio.abc.Stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        await stream.send_all(proxied)
         if tls is not None:
             secured = trio.SSLStream(stream, tls)  # type: ignore[arg-type]
             await secured.do_handshake()

@@ -14,7 +14,9 @@ import pytest
 import trio
 from grpc_lab import LIMIT_SECONDS, TOPIC, Code, Lab, acknowledging, lab, message, receiving, true_soon
 
+from triomq.broker.configuration import Configuration
 from triomq.broker.grpc import connection as grpc_connection
+from triomq.broker.lifecycle.configuration_check import configuration_problems
 from triomq.grpc_front import schema
 from triomq.grpc_front.messages import encode_message
 from triomq.protocol.codes import RequestCode
@@ -38,14 +40,44 @@ async def talk(port: int, data: bytes) -> bytes:
     return received
 
 
-async def test_tls_and_plain_connections_share_the_port(broker: Lab) -> None:
+def trusting() -> ssl.SSLContext:
+    """Return the context of a client that trusts every certificate, as RocketMQ's do."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    secured = await broker.client(tls=context)
+    return context
+
+
+async def test_tls_and_plain_connections_share_the_port(broker: Lab) -> None:
+    secured = await broker.client(tls=trusting())
     assert secured.stream.selected_alpn_protocol() == "h2"  # type: ignore[attr-defined]
     assert (await secured.send_message(b"1")).status == Code.OK
     assert (await (await broker.client()).send_message(b"2")).status == Code.OK
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+async def test_a_load_balancer_names_its_client(is_secured: bool) -> None:
+    """Also in front of TLS. One that is listed must do so in each connection."""
+    header = b"PROXY TCP4 203.0.113.7 10.9.9.9 5000 8081\r\n"
+    async with lab(grpcProxyProtocolFrom="127.0.0.0/8") as broker:
+        receiver = await broker.client("receiver", proxied=b"PROXY UNKNOWN\r\n")
+        assert await receiver.receive("g", grpc_timeout="1S") == []
+        client = await broker.client(proxied=header, tls=trusting() if is_secured else None)
+        assert (await client.send_message(b"1")).status == Code.OK
+        [got] = await receiver.receive("g", grpc_timeout="5S")
+        assert got.system_properties.born_host == "203.0.113.7:5000"
+        assert await talk(broker.port, b"PRI * HTTP/2") == b""
+
+
+async def test_who_is_no_load_balancer_names_nobody(broker: Lab) -> None:
+    answer = await talk(broker.port, b"PROXY TCP4 203.0.113.7 10.9.9.9 5000 8081\r\nPRI * HTTP/2.0\r\n\r\n")
+    assert answer == b""
+
+
+def test_the_list_of_load_balancers_is_checked() -> None:
+    configuration = Configuration.from_values({"grpcProxyProtocolFrom": "balancer.example"})
+    [problem] = [each for each in configuration_problems(configuration) if "grpcProxyProtocolFrom" in each]
+    assert "give addresses or networks like 10.0.0.0/24" in problem
 
 
 async def test_a_client_of_remoting_is_told_the_right_port(broker: Lab) -> None:

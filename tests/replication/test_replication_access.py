@@ -17,7 +17,8 @@ from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.log_server import LogServer
-from triomq.broker.replication.slave_access import PAUSE_SECONDS, SlaveAccess, is_on_host, parse_networks
+from triomq.broker.replication.slave_access import PAUSE_SECONDS, SlaveAccess, is_on_host
+from triomq.broker.settings.networks import networks_of
 from triomq.protocol.bodies.route import BrokerData, ClusterInfo
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_response
@@ -327,7 +328,7 @@ async def test_those_who_ask_at_once_share_one_question(
 
 
 def test_a_list_of_addresses_is_parsed_or_refused_with_its_key() -> None:
-    networks = parse_networks(" 10.0.0.0/24,192.168.1.7 , 2001:db8::/32,")
+    networks = networks_of("haSlaveAddresses", " 10.0.0.0/24,192.168.1.7 , 2001:db8::/32,")
     assert [is_listed(ip, networks) for ip in ("10.0.0.9", "10.0.1.9", "192.168.1.7", "2001:db8::1")] == [
         True,
         False,
@@ -335,9 +336,9 @@ def test_a_list_of_addresses_is_parsed_or_refused_with_its_key() -> None:
         True,
     ]
     assert not is_listed("a name", networks)
-    assert parse_networks("") == ()
+    assert networks_of("haSlaveAddresses", "") == ()
     with pytest.raises(SettingError, match="haSlaveAddresses"):
-        parse_networks("10.0.0.0/24, slave-1")
+        networks_of("haSlaveAddresses", "10.0.0.0/24, slave-1")
 
 
 @pytest.mark.parametrize(
