@@ -7,7 +7,7 @@ Nothing here imports more than Python's own start does: `mqadmin help` and compl
 from __future__ import annotations
 
 from triomq.admin.errors import UsageError
-from triomq.admin.table import ALIASES, BROKER_OR_CLUSTER, ROWS, Row
+from triomq.admin.table import ALIASES, BROKER_OR_CLUSTER, LATER, ROWS, Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Option:
 class Command:
     """`one_of` are the letters of which exactly one must be given, or empty."""
 
-    __slots__ = ("help", "name", "one_of", "options")
+    __slots__ = ("_later", "_shown", "help", "name", "one_of", "options")
 
     def __init__(self, row: Row) -> None:
         self.name, self.help, *options = row
@@ -51,7 +51,9 @@ class Command:
         every = [Option(*option) for option in (*options, HELP_OPTION)]
         if not any(option.letter == "n" for option in every):
             every.append(Option(*NAME_SERVERS_OPTION))
-        self.options = sorted(every, key=lambda option: option.letter.lower())
+        self._shown = sorted(every, key=lambda option: option.letter.lower())
+        self._later = [Option(*option) for option in LATER.get(self.name, ())]
+        self.options = self._shown + self._later
 
     def function(self) -> Callable[[Run], None]:
         """Return what runs it."""
@@ -62,9 +64,9 @@ class Command:
     # -- help --------------------------------------------------------------------------------------------------------
 
     def usage(self) -> str:
-        """Return the whole help text, without its last newline."""
+        """Return the whole help text, without its last newline: that of RocketMQ, and what RocketMQ 5 has added."""
         parts = []
-        for option in self.options:
+        for option in self._shown:
             text = f"-{option.letter} <arg>" if option.takes_value else f"-{option.letter}"
             if option.letter in self.one_of:
                 # The group stands in place of its first option; each further one leaves a blank.
@@ -73,13 +75,10 @@ class Command:
             elif not option.is_required:
                 text = f"[{text}]"
             parts.append(text)
-        heads = [
-            f" -{option.letter},--{option.name}{' <arg>' if option.takes_value else ''}" for option in self.options
-        ]
-        column = max([len(head) for head in heads]) + 3
         lines = _wrapped(f"usage: mqadmin {self.name} {' '.join(parts)}", len("usage: "))
-        for head, option in zip(heads, self.options, strict=True):
-            lines += _wrapped(head.ljust(column) + option.help, column)
+        lines += _described(self._shown)
+        if self._later:
+            lines += ["", "of RocketMQ 5:", *_described(self._later)]
         return "\n".join(lines)
 
     # -- reading a command line --------------------------------------------------------------------------------------
@@ -153,6 +152,15 @@ def _next_value(rest: list[str], option: str) -> str:
     if not rest:
         raise UsageError(f"the option {option} needs a value")
     return rest.pop(0)
+
+
+def _described(options: list[Option]) -> list[str]:
+    heads = [f" -{option.letter},--{option.name}{' <arg>' if option.takes_value else ''}" for option in options]
+    column = max([len(head) for head in heads]) + 3
+    lines = []
+    for head, option in zip(heads, options, strict=True):
+        lines += _wrapped(head.ljust(column) + option.help, column)
+    return lines
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

@@ -11,7 +11,15 @@ A long name that ends in a blank, or has one inside, is so in RocketMQ; only the
 
 from __future__ import annotations
 
-Row = tuple[str, str, *tuple[tuple[str, str, bool, bool, str], ...]]
+OptionRow = tuple[str, str, bool, bool, str]
+Row = tuple[str, str, *tuple[OptionRow, ...]]
+
+LATER: dict[str, tuple[OptionRow, ...]] = {
+    "updateSubGroup": (
+        ("o", "consumeMessageOrderly", True, False, "deliver each queue in order to gRPC clients (true|false)"),
+    )
+}
+"""Options that RocketMQ 5 has added."""
 
 ROWS: tuple[Row, ...] = (
     (

@@ -28,6 +28,9 @@ def update_sub_group(run: Run) -> None:
         "notifyConsumerIdsChangedEnable": run.flag("a", True),
     }
 
+    if run.has("o"):  # of RocketMQ 5; otherwise a group keeps what it has
+        config["consumeMessageOrderly"] = run.flag("o")
+
     def create(address: str) -> None:
         run.session.call(address, 200, body=bodies.dumps(config))
         run.out.line(f"create subscription group to {address} success.")

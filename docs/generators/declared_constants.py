@@ -519,6 +519,13 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond 32 KiB, haTransferBatchSize of RocketMQ's masters",
     ),
     Constant(
+        "remoting.proxy_header.MAX_HEADER_BYTES",
+        "bytes of a PROXY header",
+        "the connection is closed",
+        "tests/remoting/test_remoting_proxy_header.py::test_what_is_no_header_is_refused_with_a_reason",
+        clients="far beyond the addresses and names that load balancers send",
+    ),
+    Constant(
         "broker.grpc.connection.MAX_CLIENTS",
         "gRPC clients of one connection",
         "the call is refused (TOO_MANY_REQUESTS)",

@@ -294,6 +294,27 @@ def test_tools_of_rocketmq_5_ask_for_one_topic_and_one_group(admin: Admin) -> No
     assert admin.groups.get("None") is None
 
 
+async def test_a_tool_of_rocketmq_4_leaves_a_group_in_order(admin: Admin) -> None:
+    """It does not know of it, and sends every other setting."""
+
+    async def updated(**body: Any) -> SubscriptionGroupConfig | None:
+        command = request(200, body=json.dumps({"groupName": "G", **body}).encode())
+        await admin.group.update(admin.connection, command)
+        return admin.groups.get("G")
+
+    made = await updated(retryMaxTimes=3)
+    assert made is not None and made.consume_message_orderly is None
+    assert b"Orderly" not in made.encode(), "4.9.7 writes no such key"
+    for body, is_in_order in (
+        ({"consumeMessageOrderly": True}, True),
+        ({}, True),
+        ({"consumeMessageOrderly": False}, False),
+    ):
+        changed = await updated(**body)
+        assert changed is not None and changed.consume_message_orderly is is_in_order
+        assert changed.retry_max_times == 16
+
+
 # -- progress --------------------------------------------------------------------------------------------------------
 
 

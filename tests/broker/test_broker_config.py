@@ -35,7 +35,7 @@ def test_keys_and_defaults_are_those_the_real_broker_lists() -> None:
     own = {"maxTopicTableBytes": "12582912", "maxGroupTableBytes": "12582912", "maxGroupsPerClient": "1000"}
     own |= {"maxOffsetTableBytes": "15728640", "maxMessagesPerBatch": "2147483647"}
     own |= {"aclFailuresPerMinute": "60", "metricsAskClients": "true", "tracesEndpoint": ""}
-    own |= {"grpcServerPort": "0", "grpcAdvertisedEndpoint": ""}
+    own |= {"grpcServerPort": "0", "grpcAdvertisedEndpoint": "", "grpcProxyProtocolFrom": ""}
     own |= {"startWithoutUnreadableTables": "false", "popMaxInFlight": "1000000", "popMaxInFlightOfGroup": "200000"}
     own |= {"quotaPerAccount": "", "quotaPerAddress": "", "quotaPerGroup": "", "quotaBurstMillis": "1000"}
     for key, value in own.items():

@@ -354,6 +354,7 @@ LAYOUT_AND_PARTS = {
 }
 CONNECTIONS = {
     "grpcServerPort",
+    "grpcProxyProtocolFrom",
     "listenPort",
     "bindAddress",
     "serverMaxConnections",
