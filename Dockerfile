@@ -44,7 +44,7 @@ USER triomq
 VOLUME /var/lib/triomq
 ENV ROCKETMQ_HOME=/opt/triomq HOME=/var/lib/triomq TRIOMQ_LOG_DIR=-
 WORKDIR /var/lib/triomq
-EXPOSE 9876 10909 10911 10912
+EXPOSE 8081 9876 10909 10911 10912
 STOPSIGNAL SIGTERM
 # The daemon and the port that are checked, see `python -m triomq.daemon.health -h`. A recovery after a crash may take
 # minutes, in which the ports are not yet open.

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from triomq.broker import optional
-from triomq.broker.configuration import Configuration
+from triomq.broker.configuration import GRPC_PORT, Configuration
 from triomq.broker.controller import BrokerController
 from triomq.broker.start_warnings import start_warnings
 from triomq.daemon.clock import system_now_ms
@@ -107,6 +107,7 @@ def _load(options: CommandLine, environment: Environment) -> ConfigurationLayers
         overrides=overrides,
         defaults={
             "listenPort": "10911",
+            "grpcServerPort": str(GRPC_PORT),
             "rocketmqHome": str(environment.rocketmq_home),
             "storePathRootDir": str(environment.user_home / "store"),
         },

@@ -370,7 +370,8 @@ class BrokerSettings(SettingsRecord, frozen=True, kw_only=True):
     grpc_server_port: int = setting(
         "grpcServerPort",
         0,
-        meaning="TCP port for the gRPC clients of RocketMQ 5, plain and TLS; RocketMQ's proxy has 8081; 0 = none",
+        meaning="TCP port for the gRPC clients of RocketMQ 5, plain and TLS; 0 = none. mqbroker takes 8081, which "
+        "RocketMQ's proxy has, if this is not set and the port is free",
         minimum=0,
         maximum=65535,
         own=True,

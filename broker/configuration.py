@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from triomq.broker.settings.group import GroupSettings
 
 BROKER_PORT = 10911
+GRPC_PORT = 8081
+"""Where mqbroker serves gRPC clients unless its configuration says otherwise; an embedded broker does not."""
 HA_PORT_DISTANCE = 1
 """Slaves connect to the port one above the broker's."""
 FAST_PORT_DISTANCE = -2
@@ -52,6 +54,9 @@ class Configuration:
     properties: Mapping[str, str] = field(default_factory=dict)
     ha_tls: HaTlsSettings = field(default_factory=HaTlsSettings)
     member_tls: MemberTlsSettings = field(default_factory=MemberTlsSettings)
+    is_grpc_port_chosen: bool = True
+    """Whether the configuration says grpcServerPort. A default port that is taken, by another broker of this machine,
+    does not keep a broker from its start."""
     group: GroupSettings | None = None
     """The DLedger group that the broker is a member of."""
     role: Role = field(init=False)
@@ -72,6 +77,7 @@ class Configuration:
             properties=layers.values,
             ha_tls=layers.read(HaTlsSettings),
             member_tls=layers.read(MemberTlsSettings),
+            is_grpc_port_chosen=layers.source("grpcServerPort") != "default",
         )
         layers.expect(TlsSettings)
         configuration.unknown = layers.unknown_values()

@@ -387,8 +387,12 @@ class BrokerController:
             server.release()
             raise
         except OSError as error:
+            failure = listen_error(self.configuration.server.bind_address, port, error, key="grpcServerPort")
+            if not self.configuration.is_grpc_port_chosen:
+                log.warning("gRPC port not opened", error=f"{failure} (0: no port)")
+                return
             server.release()
-            raise listen_error(self.configuration.server.bind_address, port, error, key="grpcServerPort") from error
+            raise failure from error
 
     def _connect_grpc(self, *arguments: Any, **options: Any) -> Connection:
         """Return a new connection of grpcServerPort."""

@@ -25,6 +25,9 @@ settings.load_profile("triomq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Brokers of tests are many at a time, and gRPC has one default port. Those that test it choose one.
+os.environ.setdefault("JAVA_OPT", "-DgrpcServerPort=0")
+
 # What takes longest begins first, each in one process as a whole: real clients share brokers and virtual machines, and
 # Spark's tests a JVM. Other files go one by one.
 SHARES = {

@@ -91,7 +91,9 @@ def test_docker_compose() -> None:
         ports = [int(values["listenPort"]), int(slave["listenPort"])]
         of_clients = [f"{p}:{p}" for port in ports for p in (port, port - 2)]
         of_operators = [port for one in (values, slave) for port in ports_of_operators(one)]
-        assert services[name]["ports"] == of_clients + of_operators
+        of_grpc = f"{values['grpcServerPort']}:{values['grpcServerPort']}"
+        assert slave["grpcServerPort"] == "0", "it shares the addresses of its master"
+        assert services[name]["ports"] == [of_grpc, *of_clients, *of_operators]
     own = java_properties.parse(document["configs"]["namesrv"]["content"])
     assert services["namesrv"]["ports"] == ["9876:9876", "127.0.0.1:5556:5556", "127.0.0.1:8556:8556"]
     assert services["namesrv"]["ports"][1:] == ports_of_operators(own)
@@ -115,7 +117,8 @@ def test_the_members_of_a_group_in_docker_compose_find_each_other() -> None:
         assert group.setup.members == {f"n{peer}": f"dledger-n{peer}:40911" for peer in range(3)}
         service, port = document["services"][name], int(values["listenPort"])
         assert service["profiles"] == ["dledger"]
-        assert service["ports"] == [f"{port}:{port}", f"{port - 2}:{port - 2}", *ports_of_operators(values)]
+        of_clients = [f"{each}:{each}" for each in (values["grpcServerPort"], port, port - 2)]
+        assert service["ports"] == [*of_clients, *ports_of_operators(values)]
 
 
 def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> None:

@@ -28,14 +28,16 @@ STOP_DEADLINE_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Both:
-    """Where both serve. A `metrics_port` or `dashboard_port` of 0: none. `demonstrate` is called with the address of
-    the NameServer when both are ready, `how_to_connect` returns the text to print then; None: both stop at once."""
+    """Where both serve. A `metrics_port`, `dashboard_port` or `grpc_port` of 0: none. `demonstrate` is called with the
+    address of the NameServer when both are ready, `how_to_connect` returns the text to print then; None: both stop at
+    once."""
 
     data: Path
     namesrv_port: int
     listen_port: int
     metrics_port: int
     dashboard_port: int
+    grpc_port: int
     how_to_connect: Callable[[str], str] | None
     demonstrate: Callable[[str], Awaitable[None]] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -81,6 +83,7 @@ async def _serve(program: str, both: Both, *, task_status: trio.TaskStatus[str])
                 "storePathRootDir": str(both.data / "store"),
                 "metricsPort": str(both.metrics_port),
                 "dashboardPort": str(both.dashboard_port),
+                "grpcServerPort": str(both.grpc_port),
                 **both.settings,
             },
             source=program,
@@ -93,6 +96,7 @@ async def _serve(program: str, both: Both, *, task_status: trio.TaskStatus[str])
                         "listenPort": "--listen-port",
                         "dashboardPort": "--dashboard-port",
                         "metricsPort": "--metrics-port",
+                        "grpcServerPort": "--grpc-port",
                         "storePathRootDir or storePathCommitLog": both.store_option,
                         "storePathRootDir": both.store_option,
                     }

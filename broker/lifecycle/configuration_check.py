@@ -100,6 +100,9 @@ def _ports(configuration: Configuration) -> list[WantedPort]:
         wanted.append(("metricsPort", settings.metrics_address, settings.metrics_port))
     if settings.dashboard_port:
         wanted.append(("dashboardPort", settings.dashboard_address, settings.dashboard_port))
+    grpc_port = configuration.broker.grpc_server_port
+    if grpc_port and configuration.is_grpc_port_chosen:
+        wanted.append(("grpcServerPort", address, grpc_port))
     return wanted
 
 

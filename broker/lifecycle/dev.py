@@ -1,6 +1,6 @@
 """A NameServer, a broker and its dashboard in one process and one terminal, for development (`triomq dev`).
 
-triomq dev [--store DIR] [--namesrv-port N] [--listen-port N] [--dashboard-port N] [--set KEY=VALUE]...
+triomq dev [--store DIR] [--namesrv-port N] [--listen-port N] [--dashboard-port N] [--grpc-port N] [--set KEY=VALUE]...
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from triomq.broker.configuration import GRPC_PORT
 from triomq.broker.lifecycle.both_daemons import Both, port, run_both
 
 
@@ -21,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     with ExitStack() as stack:
         data = options.store or Path(stack.enter_context(TemporaryDirectory(prefix="triomq-dev-")))
-        ports = options.namesrv_port, options.listen_port, 0, options.dashboard_port
-        how_to_connect = partial(_how_to_connect, dashboard_port=options.dashboard_port)
+        ports = options.namesrv_port, options.listen_port, 0, options.dashboard_port, options.grpc_port
+        how_to_connect = partial(_how_to_connect, dashboard_port=options.dashboard_port, grpc_port=options.grpc_port)
         settings = {"enablePropertyFilter": "true", **dict(options.set)}
         return run_both("triomq dev", Both(data, *ports, how_to_connect, settings=settings))
 
@@ -35,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--namesrv-port", type=port, default=9876, help="port of the NameServer (9876)")
     parser.add_argument("--listen-port", type=port, default=10911, help="port of the broker (10911)")
     parser.add_argument("--dashboard-port", type=port, default=8082, help="port of the dashboard (8082), 0 for none")
+    parser.add_argument("--grpc-port", type=port, default=GRPC_PORT, help="port for gRPC clients (8081), 0 for none")
     parser.add_argument(
         "--set",
         type=_setting,
@@ -54,9 +56,10 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _how_to_connect(name_server: str, dashboard_port: int) -> str:
+def _how_to_connect(name_server: str, dashboard_port: int, grpc_port: int) -> str:
+    grpc = f"  gRPC         127.0.0.1:{grpc_port}\n" if grpc_port else ""
     dashboard = f"  dashboard    http://127.0.0.1:{dashboard_port}/\n" if dashboard_port else ""
-    return f"  name server  {name_server}\n{dashboard}  stop         Ctrl-C"
+    return f"  name server  {name_server}\n{grpc}{dashboard}  stop         Ctrl-C"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from printed_until import printed_until
 
 def test_the_quickstart_names_the_address_of_its_dashboard(tmp_path: Path) -> None:
     options = ["--data", str(tmp_path), "--metrics-port", "0"]
-    for name in ("--namesrv-port", "--listen-port", "--dashboard-port"):
+    for name in ("--namesrv-port", "--listen-port", "--dashboard-port", "--grpc-port"):
         options += [name, str(free_port())]
     command = [sys.executable, "-u", "-m", "triomq.broker.lifecycle.quickstart", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

@@ -114,6 +114,15 @@ def test_a_port_in_use(tmp_path: Path, program: str, key: str) -> None:
     assert f":{port}: Address already in use; stop what uses it, or change the setting\n" in done.stderr
 
 
+def test_a_grpc_port_in_use_is_told_if_the_configuration_says_it(tmp_path: Path) -> None:
+    text = f"listenPort={free_port()}\n"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        done = check(tmp_path, "broker", f"{text}grpcServerPort={port}\n")
+    assert done.returncode == 253
+    assert f"grpcServerPort: cannot listen on *:{port}: Address already in use" in done.stderr
+
+
 @pytest.mark.parametrize("offset", [-2, 1])
 def test_a_port_in_use_beside_that_of_the_broker(tmp_path: Path, offset: int) -> None:
     port = free_port()

@@ -13,10 +13,17 @@ from typing import Any
 import pytest
 import trio
 from grpc_lab import LIMIT_SECONDS, TOPIC, Code, Lab, acknowledging, lab, message, receiving, true_soon
+from structlog.testing import capture_logs
 
+from triomq.broker.__main__ import _load
 from triomq.broker.configuration import Configuration
+from triomq.broker.controller import BrokerController
 from triomq.broker.grpc import connection as grpc_connection
 from triomq.broker.lifecycle.configuration_check import configuration_problems
+from triomq.daemon.clock import system_now_ms
+from triomq.daemon.command_line import parse_command_line
+from triomq.daemon.environment import read_environment
+from triomq.daemon.errors import StartError
 from triomq.grpc_front import schema
 from triomq.grpc_front.messages import encode_message
 from triomq.protocol.codes import RequestCode
@@ -46,6 +53,42 @@ def trusting() -> ssl.SSLContext:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     return context
+
+
+def test_mqbroker_serves_grpc_clients_unless_its_configuration_says_otherwise(tmp_path: Path) -> None:
+    def loaded(text: str) -> tuple[int, bool]:
+        (tmp_path / "broker.conf").write_text(text)
+        options = parse_command_line("mqbroker", ["-c", str(tmp_path / "broker.conf")], letters="chmnp")
+        configuration = Configuration.from_layers(_load(options, read_environment({"HOME": str(tmp_path)})))
+        return configuration.broker.grpc_server_port, configuration.is_grpc_port_chosen
+
+    assert loaded("") == (8081, False)
+    assert loaded("grpcServerPort=0\n") == (0, True)
+    assert loaded("grpcServerPort=9081\n") == (9081, True)
+    assert Configuration.from_values({}).broker.grpc_server_port == 0, "an embedded broker"
+
+
+@pytest.mark.parametrize("is_chosen", [True, False])
+async def test_a_port_that_is_taken_matters_if_the_configuration_says_it(tmp_path: Path, is_chosen: bool) -> None:
+    with socket.create_server(("", 0)) as holder:
+        port = holder.getsockname()[1]
+        values = {"listenPort": "0", "storePathRootDir": str(tmp_path), "grpcServerPort": str(port)}
+        configuration = Configuration.from_values(values)
+        configuration.is_grpc_port_chosen = is_chosen
+        controller = BrokerController(configuration, now_ms=system_now_ms)
+        refused = pytest.RaisesExc(StartError, match="or set grpcServerPort")
+        with capture_logs() as lines:
+            async with trio.open_nursery() as nursery:
+                if is_chosen:
+                    with pytest.RaisesGroup(refused, flatten_subgroups=True):
+                        await nursery.start(controller.serve)
+                else:
+                    await nursery.start(controller.serve)
+                nursery.cancel_scope.cancel()
+    told = [line["error"] for line in lines if line["event"] == "gRPC port not opened"]
+    reason = f"cannot listen on *:{port}: Address already in use"
+    advice = "stop the process that uses it, or set grpcServerPort (0: no port)"
+    assert told == ([] if is_chosen else [f"{reason}; {advice}"])
 
 
 async def test_tls_and_plain_connections_share_the_port(broker: Lab) -> None:

@@ -94,7 +94,8 @@ def test_the_configuration_of_a_broker(name: str, tmp_path: Path) -> None:
     own = f"{name}-0.{SETS[name]['spec']['serviceName']}.triomq.svc.cluster.local"
     assert (configuration.broker.broker_ip1, configuration.broker.broker_ip2) == (own, own)
     port = configuration.server.listen_port
-    assert [one["containerPort"] for one in container["ports"]] == [port, port - 2, port + 1]
+    grpc_port = [configuration.broker.grpc_server_port] if configuration.is_grpc_port_chosen else []
+    assert [one["containerPort"] for one in container["ports"]] == [port, port - 2, port + 1, *grpc_port]
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert any(configuration.store.store_path_root_dir.startswith(mount + "/") for mount in mounts)
     if name.endswith("-slave"):
