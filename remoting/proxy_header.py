@@ -14,7 +14,7 @@ from triomq.protocol.networks import plain_ip
 
 MAX_HEADER_BYTES: Final = 4096
 """The longest header of version 2, with all that it says beside addresses."""
-_MAX_LINE_BYTES: Final = 107
+MAX_LINE_BYTES: Final = 107
 _V1: Final = b"PROXY "
 _V2: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _LOCAL, _PROXY = 0x20, 0x21  # version 2, and the command
@@ -47,8 +47,8 @@ async def read_proxy_header(receive: Receive) -> HostPort | None:
         )
     line = first
     while not line.endswith(b"\r\n"):
-        if len(line) >= _MAX_LINE_BYTES:
-            raise ProxyHeaderError(f"its PROXY header is longer than {_MAX_LINE_BYTES} bytes")
+        if len(line) >= MAX_LINE_BYTES:
+            raise ProxyHeaderError(f"its PROXY header is longer than {MAX_LINE_BYTES} bytes")
         line += await _exactly(receive, 1)
     return _source_of_v1(line)
 

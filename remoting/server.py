@@ -305,8 +305,8 @@ class RemotingServer:
         place: Place | None,
         first: Undecided,
     ) -> None:
-        """Read the PROXY header, and go on as with a connection of the client that it names: this one needs a place,
-        not the proxy. The sweep ends the wait for the header."""
+        """Read the PROXY header, and continue as with a connection of the client that it names, which needs the place
+        instead of the proxy. The sweep ends the wait for the header."""
         assert self._poller is not None
 
         async def receive(size: int) -> bytes:

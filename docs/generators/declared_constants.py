@@ -519,6 +519,13 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond 32 KiB, haTransferBatchSize of RocketMQ's masters",
     ),
     Constant(
+        "remoting.proxy_header.MAX_LINE_BYTES",
+        "bytes of a PROXY header of version 1",
+        "the connection is closed",
+        "tests/remoting/test_remoting_proxy_header.py::test_what_is_no_header_is_refused_with_a_reason",
+        clients="served: no header of version 1 is longer",
+    ),
+    Constant(
         "remoting.proxy_header.MAX_HEADER_BYTES",
         "bytes of a PROXY header",
         "the connection is closed",
