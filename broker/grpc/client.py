@@ -34,6 +34,9 @@ class Telemetry(Protocol):
     def knows(self, command: RemotingCommand) -> bool:
         """Return whether a request of remoting has a command here."""
 
+    def known_answer(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Return the response to a request if the client need not be asked."""
+
     def pass_on(self, command: RemotingCommand) -> None:
         """Send what a request of remoting says."""
 
@@ -94,9 +97,17 @@ class GrpcClient(Connection):
             self.telemetry.pass_on(command)
 
     async def invoke(self, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
-        if self.telemetry is None or not self.telemetry.knows(command):
+        telemetry = self.telemetry
+        answer = telemetry.known_answer(command) if telemetry is not None else None
+        if answer is not None:
+            return answer
+        if telemetry is None or not telemetry.knows(command):
             raise ConnectionClosed(f"the gRPC client {self.client_id} has no way to be asked for {command.code} now")
         return await super().invoke(command, timeout_seconds)
+
+    def answered(self, response: RemotingCommand) -> None:
+        """Note what the client has answered to a request that its telemetry stream passed on."""
+        self._unanswered.resolve(response)
 
     def send_oneway(self, command: RemotingCommand) -> bool:
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
@@ -104,6 +115,12 @@ class GrpcClient(Connection):
         if self.telemetry is None or not self.telemetry.knows(command):
             return False
         return super().send_oneway(command)
+
+    def lose(self, telemetry: Telemetry) -> None:
+        """Note that a telemetry stream is over: what was asked there gets no answer."""
+        if self.telemetry is telemetry:
+            self.telemetry = None
+            self._unanswered.fail(ConnectionClosed(f"the telemetry stream of the gRPC client {self.client_id} ended"))
 
     def end_telemetry(self) -> None:
         if self.telemetry is not None:

@@ -7,6 +7,7 @@ once, before anything slow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from triomq.broker.assembly.serving import Serving
@@ -21,6 +22,8 @@ from triomq.broker.processors.pop import MAX_MESSAGES
 from triomq.broker.tables.groups import GroupTable
 from triomq.grpc_front import schema
 from triomq.grpc_front.status import CallFailed, GrpcStatus
+from triomq.protocol import property_names as names
+from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.heartbeat import (
     CLUSTERING,
     CONSUME_ACTIVELY,
@@ -30,8 +33,10 @@ from triomq.protocol.bodies.heartbeat import (
     HeartbeatData,
     ProducerData,
 )
-from triomq.protocol.codes import RequestCode
-from triomq.protocol.command import RemotingCommand
+from triomq.protocol.bodies.running_info import PROP_CONSUME_TYPE, ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RPC_RESPONSE, RemotingCommand, new_response
+from triomq.protocol.headers.client import GetConsumerRunningInfoRequestHeader
 from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from triomq.protocol.record import decode_record
 from triomq.protocol.subscription import SQL92, TAG, SubscriptionData, SubscriptionError, build_subscription
@@ -63,6 +68,8 @@ class Registering:
             client.telemetry = TelemetryStream(client, call)
         if kind == "settings":
             self._settings(call, command.settings)
+        elif kind in ANSWERS:
+            client.answered(ANSWERS[kind](client, command))
 
     def _settings(self, call: Call, settings: Any) -> None:
         client = call.client
@@ -160,6 +167,71 @@ def _subscription(entry: Any) -> SubscriptionData:
         raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
 
 
+def _check_transaction(told: Any, request: RemotingCommand) -> None:
+    """Ask how a transaction has ended."""
+    header = request.header(CheckTransactionStateRequestHeader)
+    half = decode_record(request.body, decompress=False)
+    asked = told.recover_orphaned_transaction_command
+    fill(asked.message, half, half.topic)
+    asked.transaction_id = transaction_id(header.commit_log_offset, header.tran_state_table_offset)
+
+
+def _verify_message(told: Any, request: RemotingCommand) -> None:
+    """Have a message consumed at once. The nonce, which the result repeats, is the opaque of the request."""
+    stored = decode_record(request.body, decompress=False)
+    fill(told.verify_message_command.message, stored, stored.properties.get(names.RETRY_TOPIC) or stored.topic)
+    told.verify_message_command.nonce = str(request.opaque)
+
+
+def _print_stacks(told: Any, request: RemotingCommand) -> None:
+    told.print_thread_stack_trace_command.nonce = str(request.opaque)
+
+
+_COMMANDS: Final[dict[int, Callable[[Any, RemotingCommand], None]]] = {
+    RequestCode.CHECK_TRANSACTION_STATE: _check_transaction,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _verify_message,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _print_stacks,
+}
+"""What requests to a client become."""
+
+
+def _verified(client: GrpcClient, told: Any) -> RemotingCommand:
+    results = {int(OK): "CR_SUCCESS", int(Code.FAILED_TO_CONSUME_MESSAGE): "CR_LATER"}
+    remark = None if told.status.code == OK else told.status.message
+    body = ConsumeMessageDirectlyResult(
+        consume_result=results.get(told.status.code, "CR_RETURN_NULL"), remark=remark or None
+    )
+    return _response(told.verify_message_result.nonce, body.encode())
+
+
+def _stacks(client: GrpcClient, told: Any) -> RemotingCommand:
+    text = told.thread_stack_trace.thread_stack_trace or told.status.message
+    return _response(told.thread_stack_trace.nonce, replace(_running_info(client), jstack=text).encode())
+
+
+ANSWERS: Final[dict[str, Callable[[GrpcClient, Any], RemotingCommand]]] = {
+    "verify_message_result": _verified,
+    "thread_stack_trace": _stacks,
+}
+"""What answers of a client become, by their place in a TelemetryCommand."""
+
+
+def _response(nonce: str, body: bytes) -> RemotingCommand:
+    """Return the response to the request that a nonce names; one that it does not name waits for none."""
+    opaque = int(nonce) if nonce.isascii() and nonce.isdigit() and len(nonce) < 11 else -1
+    return RemotingCommand(ResponseCode.SUCCESS, body=body, flag=RPC_RESPONSE, opaque=opaque)
+
+
+def _running_info(client: GrpcClient) -> ConsumerRunningInfo:
+    """Return what a consumer does, as far as its settings say."""
+    subscription = client.settings.subscription
+    is_push = client.settings.client_type == ClientType.PUSH_CONSUMER
+    return ConsumerRunningInfo(
+        properties={PROP_CONSUME_TYPE: CONSUME_PASSIVELY if is_push else CONSUME_ACTIVELY},
+        subscription_set=[_subscription(entry) for entry in subscription.subscriptions],
+    )
+
+
 class TelemetryStream:
     """The telemetry stream of one client."""
 
@@ -169,21 +241,20 @@ class TelemetryStream:
         call.given_up_calls(self._gone)
 
     def knows(self, command: RemotingCommand) -> bool:
-        return command.code == RequestCode.CHECK_TRANSACTION_STATE
+        return command.code in _COMMANDS
+
+    def known_answer(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Return what a consumer does, if its stacks are not asked for, too: it has said so in its settings."""
+        if command.code != RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return None
+        if command.header(GetConsumerRunningInfoRequestHeader).jstack_enable:
+            return None
+        return new_response(command, body=_running_info(self._client).encode())
 
     def pass_on(self, command: RemotingCommand) -> None:
-        if command.code == RequestCode.CHECK_TRANSACTION_STATE:
-            self._check_transaction(command)
-
-    def _check_transaction(self, request: RemotingCommand) -> None:
-        """Ask how a transaction has ended."""
-        header = request.header(CheckTransactionStateRequestHeader)
-        half = decode_record(request.body, decompress=False)
-        command = schema.TelemetryCommand()
-        asked = command.recover_orphaned_transaction_command
-        fill(asked.message, half, half.topic)
-        asked.transaction_id = transaction_id(header.commit_log_offset, header.tran_state_table_offset)
-        self.call.send(command)
+        told = schema.TelemetryCommand()
+        _COMMANDS[command.code](told, command)
+        self.call.send(told)
 
     def end(self) -> None:
         if self._client.settings is not None and not self.call.is_over:
@@ -194,5 +265,4 @@ class TelemetryStream:
         self.call.finish()
 
     def _gone(self) -> None:
-        if self._client.telemetry is self:
-            self._client.telemetry = None
+        self._client.lose(self)

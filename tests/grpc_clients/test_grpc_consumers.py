@@ -13,7 +13,12 @@ from grpc_lab import LIMIT_SECONDS, TOPIC, Client, Code, Lab, acknowledging, rec
 
 from triomq.broker.pop.in_flight import HELD_MS
 from triomq.grpc_front import schema
+from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.message_id import offset_message_id
+from triomq.remoting.client import open_client
 
 GROUP = "g"
 
@@ -267,3 +272,80 @@ async def test_a_filter_that_cannot_be_read_is_refused(broker: Lab) -> None:
     await send(broker, b"2", tag="blue")
     answer = await client.call("ReceiveMessage", receiving(GROUP, expression="blue || green"))
     assert [each.message.body for each in answer.messages if each.WhichOneof("content") == "message"] == [b"2"]
+
+
+async def asked_of(broker: Lab, code: RequestCode, client: Client, **fields: str) -> RemotingCommand:
+    """Ask the broker for something that it has to ask a consumer for."""
+    address = broker.cluster.brokers["broker-a"]
+    ext_fields = {"consumerGroup": GROUP, "clientId": "client-1", **fields}
+    async with open_client() as admin:
+        return await admin.invoke(address, new_request(code, ext_fields=ext_fields), LIMIT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [(Code.OK, "CR_SUCCESS"), (Code.FAILED_TO_CONSUME_MESSAGE, "CR_LATER"), (Code.NOT_IMPLEMENTED, "CR_RETURN_NULL")],
+)
+async def test_a_message_is_handed_to_one_consumer(broker: Lab, code: int, result: str) -> None:
+    client = await receiver(broker, push=True)
+    stream_id = await client.subscribed(GROUP, push=True)
+    await send(broker, b"hello", tag="blue", message_group="mg")
+    [entry] = broker.serving.store.reading.queue_entries(TOPIC, zlib.crc32(b"mg") % 2, 0, 1)
+    offset_id = offset_message_id(broker.serving.host.packed, entry[0])
+    answers: list[RemotingCommand] = []
+
+    async def ask() -> None:
+        request = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        answers.append(await asked_of(broker, request, client, msgId=offset_id))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        command = (await client.answer(stream_id, 2)).messages[1].verify_message_command
+        assert (command.message.body, command.message.system_properties.tag) == (b"hello", "blue")
+        told = schema.TelemetryCommand()
+        told.status.code, told.status.message = code, "as it says"
+        told.verify_message_result.nonce = command.nonce
+        await client.send(stream_id, told)
+    found = ConsumeMessageDirectlyResult.decode(answers[0].body)
+    assert (found.consume_result, found.remark) == (result, None if code == Code.OK else "as it says")
+
+
+async def test_a_consumer_says_what_it_does_and_its_stacks(broker: Lab) -> None:
+    client = await receiver(broker)
+    stream_id = await client.subscribed(GROUP)
+    request = RequestCode.GET_CONSUMER_RUNNING_INFO
+    info = ConsumerRunningInfo.decode((await asked_of(broker, request, client)).body)
+    assert ([each.topic for each in info.subscription_set], info.jstack) == ([TOPIC], None)
+    assert info.properties == {"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"}
+    answers: list[RemotingCommand] = []
+
+    async def ask() -> None:
+        answers.append(await asked_of(broker, request, client, jstackEnable="true"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        command = (await client.answer(stream_id, 2)).messages[1].print_thread_stack_trace_command
+        told = schema.TelemetryCommand()
+        told.thread_stack_trace.nonce = "no number"
+        await client.send(stream_id, told)
+        told.thread_stack_trace.nonce = command.nonce
+        told.thread_stack_trace.thread_stack_trace = "main: in sleep"
+        await client.send(stream_id, told)
+    assert ConsumerRunningInfo.decode(answers[0].body).jstack == "main: in sleep"
+
+
+async def test_who_asks_a_consumer_that_goes_learns_it_at_once(broker: Lab) -> None:
+    client = await receiver(broker)
+    stream_id = await client.subscribed(GROUP)
+
+    async def end() -> None:
+        await client.answer(stream_id, 2)
+        await client.give_up(stream_id)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end)
+        with trio.fail_after(5):
+            request = RequestCode.GET_CONSUMER_RUNNING_INFO
+            answer = await asked_of(broker, request, client, jstackEnable="true")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "the telemetry stream of the gRPC client client-1 ended" in (answer.remark or "")
