@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from triomq import __version__
 from triomq.broker import optional
@@ -390,6 +391,7 @@ class BrokerController:
             failure = listen_error(self.configuration.server.bind_address, port, error, key="grpcServerPort")
             if not self.configuration.is_grpc_port_chosen:
                 log.warning("gRPC port not opened", error=f"{failure} (0: no port)")
+                self.configuration.broker = replace(self.configuration.broker, grpc_server_port=0)
                 return
             server.release()
             raise failure from error

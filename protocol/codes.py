@@ -115,6 +115,7 @@ class RequestCode(IntEnum):
     SET_MESSAGE_REQUEST_MODE = 401  # admin to broker, since RocketMQ 5
     QUERY_IN_FLIGHT = 30_001  # admin to broker, TrioMQ only
     RELEASE_IN_FLIGHT = 30_002  # admin to broker, TrioMQ only
+    QUERY_GRPC_ENDPOINT = 30_003  # broker to broker, TrioMQ only
     POP_MESSAGE = 200_050  # client to broker, since RocketMQ 5
     ACK_MESSAGE = 200_051  # client to broker, since RocketMQ 5
     PEEK_MESSAGE = 200_052  # client to broker, since RocketMQ 5

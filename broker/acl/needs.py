@@ -194,6 +194,7 @@ NEEDS: dict[int, Need] = {
     RequestCode.HEART_BEAT: _bound("SUB for all groups and topics that it subscribes to", _heartbeat),
     RequestCode.UNREGISTER_CLIENT: _bound(_GROUP_TEXT, _named(optional_group="consumerGroup")),
     RequestCode.CHECK_CLIENT_CONFIG: ACCOUNT,
+    RequestCode.QUERY_GRPC_ENDPOINT: ACCOUNT,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _bound(_GROUP_TEXT, _named(group="consumerGroup")),
     RequestCode.LOCK_BATCH_MQ: Need("SUB for the group and the topics", wanted=_locked(LockBatchRequestBody)),
     RequestCode.UNLOCK_BATCH_MQ: Need("SUB for the group and the topics", wanted=_locked(UnlockBatchRequestBody)),

@@ -18,6 +18,7 @@ from triomq.broker.processors.client import ClientProcessor
 from triomq.broker.processors.consume_admin import ConsumeAdminProcessor
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
 from triomq.broker.processors.group_admin import GroupAdminProcessor
+from triomq.broker.processors.grpc_endpoint import GrpcEndpointProcessor
 from triomq.broker.processors.offset_admin import OffsetAdminProcessor
 from triomq.broker.processors.offsets import OffsetProcessor
 from triomq.broker.processors.producer_admin import ProducerAdminProcessor
@@ -189,6 +190,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         ),
         RuntimeProcessor(serving.update, info, stats, store, audit),
         AclProcessor(configuration, tables.access, address=lambda: serving.address, audit=audit),
+        GrpcEndpointProcessor(configuration),
     ]
 
 

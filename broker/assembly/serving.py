@@ -309,9 +309,14 @@ def _registration(
     )
 
 
+def account_of(tables: Tables) -> MasterAccount:
+    """Return the account of this broker at others."""
+    home = Path(tables.configuration.broker.rocketmq_home or ".")
+    return MasterAccount(home / TOOLS_FILE, tables.now_ms)
+
+
 def _replication(tables: Tables, client: RemotingClient, nameservers: NameServerList) -> Replication:
     metadata = tables.metadata
-    home = Path(tables.configuration.broker.rocketmq_home or ".")
     access = SlaveAccess(tables.configuration, client.invoke, nameservers.addresses)
     tls = _ha_tls(tables.configuration)
     log_server = LogServer(tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None)
@@ -326,7 +331,7 @@ def _replication(tables: Tables, client: RemotingClient, nameservers: NameServer
         metadata.offsets,
         tables.delay_offsets,
         is_trusted=lambda: tables.group is not None or follower.agrees,
-        sign=MasterAccount(home / TOOLS_FILE, tables.now_ms).sign,
+        sign=account_of(tables).sign,
         ends=QueueEnds(metadata.topics, tables.store),
     )
     return Replication(access, tls, log_server, follower, master_tables)

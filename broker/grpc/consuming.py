@@ -190,11 +190,7 @@ class Consuming:
     def query_assignment(self, call: Call, request: Any) -> None:
         """QueryAssignment: every consumer receives from all queues of a broker at once, or from each of them, if the
         group consumes in order. Raises Refused."""
-        in_order = self._is_in_order(request.group.name)
-        answer = schema.QueryAssignmentResponse()
-        for queue in self._routes.readable(call, request.topic, request.endpoints, by_queue=in_order):
-            answer.assignments.add().message_queue.CopyFrom(queue)
-        call.reply(answer)
+        self._routes.assign(call, request, by_queue=self._is_in_order(request.group.name))
 
     def _is_in_order(self, group: str) -> bool:
         config = self._groups.get(group)

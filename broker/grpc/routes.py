@@ -1,27 +1,29 @@
-"""QueryRoute: the queues of a topic, and where their broker is.
+"""QueryRoute and QueryAssignment: the queues of a topic, and where their brokers are.
 
-The endpoint is the one that the client came by, so that containers, NAT and forwarded ports need no setting:
-grpcAdvertisedEndpoint if it is set, else what the client says that it has connected to, in the request or as
-`:authority`.
+A route through any broker has the queues of all masters (others.py). The endpoint of this one is that by which the
+client came, so that containers, NAT and forwarded ports need no setting: grpcAdvertisedEndpoint if it is set, else what
+the client says that it has connected to, in the request or as `:authority`.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from typing import Any, Final
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.grpc.call import Call
+from triomq.broker.grpc.others import OtherBrokers, Part
 from triomq.broker.grpc.results import Refused
 from triomq.grpc_front import schema
 from triomq.protocol import permission
-from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.system_topics import TopicRefused, check_not_system_topic, check_topic_name
 
 Code: Final = schema.Code
 DEFAULT_PORT: Final = 8081
 ALL_QUEUES: Final = -1
 # A topic has no type here, so it takes messages of all of them.
+_READABLE: Final = (schema.Permission.READ, schema.Permission.READ_WRITE)
 MESSAGE_TYPES: Final = tuple(schema.MessageType.Value(name) for name in ("NORMAL", "FIFO", "DELAY", "TRANSACTION"))
 
 
@@ -31,63 +33,95 @@ class Routes:
     def __init__(self, serving: Serving) -> None:
         self._configuration = serving.tables.configuration
         self._topics = serving.tables.metadata.topics
+        self._others = OtherBrokers(serving)
 
     def query(self, call: Call, request: Any) -> None:
         """QueryRoute. Raises Refused."""
-        response = schema.QueryRouteResponse()
-        response.message_queues.extend(self._queues(call, request.topic, request.endpoints))
-        call.reply(response)
 
-    def readable(self, call: Call, topic: Any, asked: Any, *, by_queue: bool) -> list[Any]:
-        """Return the queues of a topic that may be read: each, or all as one with the id -1. Raises Refused."""
-        permissions = schema.Permission
-        readable = (permissions.READ, permissions.READ_WRITE)
-        queues = [queue for queue in self._queues(call, topic, asked) if queue.permission in readable]
-        if not queues:
-            raise Refused(Code.FORBIDDEN, f"the topic {topic.name} has no queue to read")
-        if not by_queue:
-            del queues[1:]
-            queues[0].id = ALL_QUEUES
-        return queues
+        def reply(queues: list[Any]) -> None:
+            response = schema.QueryRouteResponse()
+            response.message_queues.extend(queues)
+            call.reply(response)
 
-    def _queues(self, call: Call, topic: Any, asked: Any) -> list[Any]:
-        """Return all queues of a topic. Raises Refused."""
-        config = self._config(topic.name)
-        perm = config.perm & self._configuration.broker.broker_permission
-        queues = []
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            is_readable = queue_id < config.read_queue_nums and permission.is_readable(perm)
-            is_writeable = queue_id < config.write_queue_nums and permission.is_writeable(perm)
-            queue = self._queue(call, topic, asked)
-            queue.id = queue_id
-            queue.permission = _permission(is_readable, is_writeable)
-            queues.append(queue)
-        return queues
+        self._with_queues(call, request, reply)
 
-    def _config(self, name: str) -> TopicConfig:
-        """Return the configuration of a topic. Raises Refused."""
-        config = self._topics.get(legal_topic(name))
-        if config is None:
-            broker = self._configuration.broker.broker_name
-            text = f"the broker {broker} has no topic {name}: make it with mqadmin updateTopic"
-            raise Refused(Code.TOPIC_NOT_FOUND, text)
-        return config
+    def assign(self, call: Call, request: Any, *, by_queue: bool) -> None:
+        """QueryAssignment: the queues of a topic that may be read, each by itself, or those of a broker as one with the
+        id -1. Raises Refused."""
 
-    def _queue(self, call: Call, topic: Any, asked: Any) -> Any:
-        """Return a queue of a topic without its number and permission."""
-        queue = schema.MessageQueue()
+        def reply(queues: list[Any]) -> None:
+            readable = [queue for queue in queues if queue.permission in _READABLE]
+            if not readable:
+                raise Refused(Code.FORBIDDEN, f"the topic {request.topic.name} has no queue to read")
+            if not by_queue:
+                readable = list({queue.broker.name: queue for queue in readable}.values())
+                for queue in readable:
+                    queue.id = ALL_QUEUES
+            response = schema.QueryAssignmentResponse()
+            for queue in readable:
+                response.assignments.add().message_queue.CopyFrom(queue)
+            call.reply(response)
+
+        self._with_queues(call, request, reply)
+
+    def _with_queues(self, call: Call, request: Any, then: Callable[[list[Any]], None]) -> None:
+        """Call `then` with all queues of the topic of a request, now or when the NameServers have said those of other
+        brokers. Raises Refused."""
+        legal_topic(request.topic.name)
+        if self._others.may_exist:
+            call.client.start_soon(self._find, call, request, then)
+        else:
+            then(self._queues(call, request, []))
+
+    async def _find(self, call: Call, request: Any, then: Callable[[list[Any]], None]) -> None:
+        others = await self._others.parts(request.topic.name)
+        call.attempt(lambda: then(self._queues(call, request, others)))
+
+    def _queues(self, call: Call, request: Any, others: list[Part]) -> list[Any]:
+        """Return all queues of a topic, those of this broker first. Raises Refused."""
+        name, broker = request.topic.name, self._configuration.broker
+        config = self._topics.get(name)
+        is_slave = self._configuration.role.is_slave
+        found: list[Any] = []
+        if config is not None and not is_slave:
+            own = Part(
+                broker.broker_name,
+                self._own_endpoint(call),
+                config.read_queue_nums,
+                config.write_queue_nums,
+                config.perm & broker.broker_permission,
+            )
+            asked = request.endpoints if not broker.grpc_advertised_endpoint and request.endpoints.addresses else None
+            found += _queues_of(own, request.topic, asked)
+        for part in others:
+            found += _queues_of(part, request.topic)
+        if not found and config is not None and is_slave:
+            text = f"the broker {broker.broker_name} has no master now that gRPC clients could use"
+            raise Refused(Code.HA_NOT_AVAILABLE, text)
+        if not found:
+            text = f"neither {broker.broker_name} nor another broker that gRPC clients could use has the topic {name}"
+            raise Refused(Code.TOPIC_NOT_FOUND, f"{text}: make it with mqadmin updateTopic")
+        return found
+
+    def _own_endpoint(self, call: Call) -> str:
+        return self._configuration.broker.grpc_advertised_endpoint or call.authority
+
+
+def _queues_of(part: Part, topic: Any, endpoints: Any = None) -> list[Any]:
+    """Return the queues at one broker (schema.MessageQueue). `endpoints` replace its own."""
+    where = endpoints if endpoints is not None else endpoints_of(part.endpoint)
+    queues = []
+    for queue_id in range(max(part.read_queues, part.write_queues)):
+        queue = schema.MessageQueue(id=queue_id)
         queue.topic.CopyFrom(topic)
-        queue.broker.name = self._configuration.broker.broker_name
-        queue.broker.id = 0
-        queue.broker.endpoints.CopyFrom(self._endpoints(call, asked))
+        queue.broker.name = part.broker_name
+        queue.broker.endpoints.CopyFrom(where)
         queue.accept_message_types.extend(MESSAGE_TYPES)
-        return queue
-
-    def _endpoints(self, call: Call, asked: Any) -> Any:
-        advertised = self._configuration.broker.grpc_advertised_endpoint
-        if not advertised and asked.addresses:
-            return asked
-        return endpoints_of(advertised or call.authority)
+        is_readable = queue_id < part.read_queues and permission.is_readable(part.perm)
+        is_writeable = queue_id < part.write_queues and permission.is_writeable(part.perm)
+        queue.permission = _permission(is_readable, is_writeable)
+        queues.append(queue)
+    return queues
 
 
 def _permission(is_readable: bool, is_writeable: bool) -> int:

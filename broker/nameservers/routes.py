@@ -1,5 +1,5 @@
-"""Routes: how many queues of a topic each broker of the cluster has, as the NameServers say (RocketMQ:
-TopicRouteInfoManager). A broker that assigns queues to clients has to know those of the other brokers.
+"""Routes: the brokers of the cluster that have a topic, as the NameServers say (RocketMQ: TopicRouteInfoManager). A
+broker that assigns queues to clients, or tells them where to go, has to know those of the other brokers.
 
 A route is asked for when it is needed, and kept for `FRESH_SECONDS`. One that cannot be renewed stays in use: a client
 that was assigned less than before would stop consuming the rest. Without NameServers the broker knows its own queues.
@@ -44,7 +44,7 @@ Send = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
 class _Known(Struct):
     """What was learned of a topic; `route` None: no NameServer knows it. `failure` is "" if they responded."""
 
-    route: Route | None
+    route: TopicRouteData | None
     failure: str
     until: float
 
@@ -67,11 +67,16 @@ class Routes:
         self._asking: dict[str, trio.Event] = {}
 
     async def find(self, topic: str) -> Route | None:
-        """Return the route of a topic, None if there is none. Raises RequestRefused if no NameServer responds and the
-        route was never known."""
+        """Return the queues to read of a topic, None if there is no such topic. Raises RequestRefused if no NameServer
+        responds and the route was never known."""
         if not self._nameservers():
             count = self._own(topic)
             return ((self._broker_name(), count),) if count is not None else None
+        data = await self.whole(topic)
+        return _queues_to_read(data) if data is not None else None
+
+    async def whole(self, topic: str) -> TopicRouteData | None:
+        """Return the route of a topic, None if no NameServer knows it. Raises RequestRefused like `find`."""
         while not self._is_fresh(topic):
             asking = self._asking.get(topic)
             if asking is None:
@@ -126,12 +131,16 @@ class Routes:
         return _Known(None, failure, trio.current_time() + RETRY_SECONDS)
 
 
-def _route_of(response: RemotingCommand) -> Route | None:
+def _route_of(response: RemotingCommand) -> TopicRouteData | None:
     if response.code != ResponseCode.SUCCESS or not response.body:
         return None
+    return TopicRouteData.decode(response.body)
+
+
+def _queues_to_read(data: TopicRouteData) -> Route:
     queues = {
-        data.broker_name: max(0, min(data.read_queue_nums, MAX_QUEUES))
-        for data in TopicRouteData.decode(response.body).queue_datas
-        if permission.is_readable(data.perm)
+        of_broker.broker_name: max(0, min(of_broker.read_queue_nums, MAX_QUEUES))
+        for of_broker in data.queue_datas
+        if permission.is_readable(of_broker.perm)
     }
     return tuple(sorted(queues.items()))

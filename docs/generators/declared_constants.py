@@ -533,6 +533,13 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond the addresses and names that load balancers send",
     ),
     Constant(
+        "broker.grpc.others.MAX_BROKERS",
+        "brokers whose endpoints are remembered for routes of gRPC clients",
+        "all are asked again",
+        "tests/grpc_clients/test_grpc_cluster.py::test_a_broker_that_said_no_endpoint_is_asked_again",
+        clients="far beyond the brokers of a cluster",
+    ),
+    Constant(
         "broker.grpc.connection.MAX_CLIENTS",
         "gRPC clients of one connection",
         "the call is refused (TOO_MANY_REQUESTS)",

@@ -123,6 +123,7 @@ def rows(plain_offset: int, half: tuple[int, int]) -> dict[int, Row]:
         code.HEART_BEAT: Row(BY_PERMISSION, {}, HEARTBEAT),
         code.UNREGISTER_CLIENT: Row(BY_PERMISSION, {"clientID": "c", "consumerGroup": "Buyers"}),
         code.CHECK_CLIENT_CONFIG: Row(BY_ACCOUNT, {}, CHECK),
+        code.QUERY_GRPC_ENDPOINT: Row(BY_ACCOUNT),
         code.GET_CONSUMER_LIST_BY_GROUP: Row(BY_PERMISSION, {"consumerGroup": "Buyers"}),
         code.LOCK_BATCH_MQ: Row(BY_PERMISSION, {}, LOCKS),
         code.UNLOCK_BATCH_MQ: Row(BY_PERMISSION, {}, LOCKS),

@@ -40,7 +40,7 @@ LATER = {
     *(RequestCode.QUERY_ASSIGNMENT, RequestCode.SET_MESSAGE_REQUEST_MODE),
     *(RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
     *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
-    *(RequestCode.QUERY_IN_FLIGHT, RequestCode.RELEASE_IN_FLIGHT),
+    *(RequestCode.QUERY_IN_FLIGHT, RequestCode.RELEASE_IN_FLIGHT, RequestCode.QUERY_GRPC_ENDPOINT),
 }
 
 RECORDS: dict[str, type] = {
