@@ -62,18 +62,20 @@ def java_agent() -> Path:
 
 
 @cache
-def node_driver() -> Path:
+def node_driver(name: str = "node") -> Path:
+    """Return the driver in a directory beside this file: `node` or `grpc-node`."""
     need("node")
     npm = need("npm")
     install = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    return built(HERE / "node", "node", lambda workplace: run_tool(install, workplace)) / "driver.js"
+    return built(HERE / name, name, lambda workplace: run_tool(install, workplace)) / "driver.js"
 
 
 @cache
-def go_driver() -> Path:
+def go_driver(name: str = "go") -> Path:
+    """Return the driver in a directory beside this file: `go` or `grpc-go`."""
     go = need("go")
     directory = built(
-        HERE / "go", "go", lambda workplace: run_tool([go, "build", "-mod=readonly", "-o", "driver", "."], workplace)
+        HERE / name, name, lambda workplace: run_tool([go, "build", "-mod=readonly", "-o", "driver", "."], workplace)
     )
     return directory / "driver"
 

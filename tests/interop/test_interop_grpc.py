@@ -1,4 +1,4 @@
-"""The gRPC clients of RocketMQ 5, unmodified: Java over TLS, as it connects by default, and Python."""
+"""The gRPC clients of RocketMQ 5, unmodified: Java and Go over TLS, as they connect by default, Python and Node plain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
-from interop_builds import ToolMissing, grpc_java_class_path, grpc_python_client, need_java
+from interop_builds import (
+    ToolMissing,
+    go_driver,
+    grpc_java_class_path,
+    grpc_python_client,
+    need,
+    need_java,
+    node_driver,
+)
 from interop_cluster import Cluster, running_cluster
 from interop_drivers import Driver
 from interop_processes import Child, wait_until
@@ -44,6 +52,10 @@ class GrpcDriver:
         try:
             if language == "java":
                 argv = [need_java(), "-cp", grpc_java_class_path(), "Driver"]
+            elif language == "go":
+                argv = [str(go_driver("grpc-go"))]
+            elif language == "node":
+                argv = [need("node"), str(node_driver("grpc-node"))]
             else:
                 home = grpc_python_client()
                 environment["PYTHONPATH"] = str(home / "lib")
@@ -66,6 +78,14 @@ class GrpcDriver:
     def wait(self, line: str) -> None:
         wait_until(lambda: line in self.lines, WAIT_SECONDS, f"{line!r} of the driver\n{self.child.log_tail()}")
 
+    def wait_all(self, how: str, expected: set[str]) -> None:
+        """Wait until everything was received and acknowledged."""
+        try:
+            wait_until(lambda: set(self.got(how)) >= expected, WAIT_SECONDS, how)
+        except AssertionError as error:
+            missing = sorted(expected - set(self.got(how)))
+            raise AssertionError(f"{error}: {missing}\n{self.lines[-40:]}\n{self.child.log_tail()}") from None
+
     def got(self, how: str) -> Counter[str]:
         """Return how often each message was received and acknowledged."""
         found = [line.removeprefix(f"{how} ").rsplit(" ", 1) for line in list(self.lines) if line.startswith(f"{how} ")]
@@ -73,7 +93,7 @@ class GrpcDriver:
         return Counter(is_done)
 
 
-@pytest.mark.parametrize("language", ["java", "python"])
+@pytest.mark.parametrize("language", ["java", "python", "go", "node"])
 def test_clients_of_both_generations_share_a_topic_and_a_killed_broker_repeats_nothing(
     language: str, grpc_cluster: Cluster, grpc_port: int, java4: Driver, tmp_path: Path
 ) -> None:
@@ -85,7 +105,7 @@ def test_clients_of_both_generations_share_a_topic_and_a_killed_broker_repeats_n
         grpc.tell("a")
         expected = {f"a-{kind}" for kind in KINDS}
         for how in ("push", "simple"):
-            wait_until(lambda: set(grpc.got(how)) >= expected, WAIT_SECONDS, f"{how} of {language}")  # noqa: B023
+            grpc.wait_all(how, expected)
         assert "asked a-orphan" in grpc.lines
         remoting.wait_messages(len(expected))
         java4.run("send-lines", **common, file=numbered(tmp_path, 5))
@@ -95,10 +115,10 @@ def test_clients_of_both_generations_share_a_topic_and_a_killed_broker_repeats_n
         grpc_cluster.broker.start()
         grpc.tell("b")
         expected |= {f"b-{kind}" for kind in KINDS}
-        if language == "python":  # it opens its telemetry stream again with its settings only, every five minutes
+        if language in ("python", "go"):  # they open their telemetry streams again only every five minutes
             expected.remove("b-orphan")
         for how in ("push", "simple"):
-            wait_until(lambda: set(grpc.got(how)) >= expected, WAIT_SECONDS, f"{how} after the kill")  # noqa: B023
+            grpc.wait_all(how, expected)
             got = grpc.got(how)
             assert not [body for body in got if body.endswith("rollback")]
             # How far delays were delivered is written every second or so, as in RocketMQ.
