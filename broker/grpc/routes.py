@@ -8,6 +8,7 @@ the client says that it has connected to, in the request or as `:authority`.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from triomq.protocol.system_topics import TopicRefused, check_not_system_topic, 
 
 Code: Final = schema.Code
 DEFAULT_PORT: Final = 8081
+_PORT: Final = re.compile(r"\d{1,5}", re.ASCII)
 ALL_QUEUES: Final = -1
 # A topic has no type here, so it takes messages of all of them.
 _READABLE: Final = (schema.Permission.READ, schema.Permission.READ_WRITE)
@@ -142,9 +144,9 @@ def legal_topic(name: str) -> str:
 
 
 def endpoints_of(authority: str) -> Any:
-    """Return the endpoints that "host:port" names; without a port it is 8081."""
-    host, colon, port = authority.rpartition(":")
-    if not colon or not port.isdigit():
+    """Return the endpoints that "host:port" names, which may be any text; without a port it is 8081."""
+    host, _, port = authority.rpartition(":")
+    if not _PORT.fullmatch(port) or int(port) > 0xFFFF:
         host, port = authority, str(DEFAULT_PORT)
     host = host.strip("[]")
     endpoints = schema.Endpoints()

@@ -75,12 +75,13 @@ def all_targets(directory: Path) -> Known:
     maps = [coverage_map(module) for module in modules]
     # These import the decoders, which must find the sanitized extensions.
     from fuzz_codec_targets import codec_targets
+    from fuzz_grpc_targets import grpc_targets
     from fuzz_python_targets import LineCoverage, python_targets
     from fuzz_targets import targets
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     known = {name: (target, maps[name in ("record", "due_record")]) for name, target in targets(*modules).items()}
-    for name, (target, sources) in {**python_targets(directory), **codec_targets()}.items():
+    for name, (target, sources) in {**python_targets(directory), **codec_targets(), **grpc_targets()}.items():
         lines = LineCoverage(sources)
         known[name] = (lines.traced(target), memoryview(lines.hits))
     return known

@@ -66,7 +66,37 @@ MEMBER_WORDS = [
     *(b"9223372036854775807", b"9223372036854775808", b"-1", b"1.5", b"4611686018427387904", b"144115188075855872"),
     *(b'"ledgerEndIndex":', b'"beginIndex":', b'"takeLeadershipLedgerIndex":', b'"transfereeId":"n0"', b"null"),
 ]
+# Fields of protobuf: numbers and types that the bodies have.
+GRPC_WORDS = [
+    *(b"\x0a\x03\x12\x01T", b"\x12\x06\x0a\x01a\x12\x01b", b"\x22\x01x", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
+    *(
+        b"\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
+        b"\x10\xff\xff\xff\xff\x0f",
+        b"\x0a\x00",
+        b"\x12\x00",
+        b"\x1a\x00",
+    ),
+    *(b"\x00\x00\x00\x00\x01a", b"\x01\x00\x00\x00\x14\x1f\x8b\x08", b"1 2 3 4 0 broker-a 5 6 7", b"/", b"\x00" * 5),
+    *(b"host:8081", b"[::1]:1", b":", b"\xb2", b"99999999999"),
+]
+PROXY_WORDS = [
+    *(
+        b"PROXY TCP4 ",
+        b"PROXY UNKNOWN\r\n",
+        b"10.1.2.3 ",
+        b"2001:db8::1 ",
+        b"65535",
+        b"\r\n",
+        b"\x21\x11\x00\x0c",
+        b"\x20\x00",
+    ),
+    b"\r\n\r\n\x00\r\nQUIT\n",
+]
 WORDS = {
+    "grpc_stream": GRPC_WORDS,
+    "grpc_bodies": GRPC_WORDS,
+    "grpc_authority": GRPC_WORDS,
+    "proxy_headers": PROXY_WORDS,
     "header_fields": HEADER_WORDS,
     "http2_server": HTTP2_WORDS,
     "http2_header_block": HTTP2_WORDS,
@@ -96,6 +126,7 @@ WORDS = {
 KINDS = {
     "frames": ("frames", "replication_stream"),
     "HTTP/2": ("http2_server", "http2_header_block"),
+    "gRPC": ("grpc_stream", "grpc_bodies", "grpc_authority", "proxy_headers"),
     "headers": ("binary_header", "json_header", "header_record", "header_fields"),
     "fastjson": ("fastjson_text", "json_bodies", "registration_body", "member_requests"),
     "properties": ("sent_properties", "stored_properties", "properties_text", "ids_and_addresses"),

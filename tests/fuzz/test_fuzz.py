@@ -11,6 +11,7 @@ import pytest
 from built_speedups import built_speedups
 from fuzz_codec_targets import codec_targets, header_fields, json_bodies, replication_stream
 from fuzz_engine import MAX_INPUT_BYTES, Coverage, Mutator, fuzz, only_new
+from fuzz_grpc_targets import grpc_targets
 from fuzz_main import MAX_KEPT_BYTES, merge, share, totals
 from fuzz_python_targets import LineCoverage, python_targets, sql92_expression
 from fuzz_targets import targets
@@ -31,7 +32,10 @@ CORPUS = sorted((Path(__file__).parent / "corpus").glob("*/*"))
 def all_targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
     python = python_targets(tmp_path_factory.mktemp("fuzz"))
     compiled = targets(built_speedups("protocol"), built_speedups("store"))
-    return {**compiled, **{name: target for name, (target, _) in {**python, **codec_targets()}.items()}}
+    return {
+        **compiled,
+        **{name: target for name, (target, _) in {**python, **codec_targets(), **grpc_targets()}.items()},
+    }
 
 
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: f"{file.parent.name}-{file.name}")

@@ -10,6 +10,7 @@ import trio
 from grpc_lab import LIMIT_SECONDS, TOPIC, Client, Code, Lab, lab, message
 
 from triomq import Admin, ConsumeFromWhere, SimpleConsumer
+from triomq.broker.grpc.routes import endpoints_of
 from triomq.grpc_front import schema
 from triomq.grpc_front.messages import encode_message
 
@@ -111,6 +112,22 @@ async def test_a_route_leads_where_the_client_came_from(broker: Lab) -> None:
     assert [(each.host, each.port) for each in queue.broker.endpoints.addresses] == [("10.9.8.7", 30_081)]
     request.topic.name = "Unknown"
     assert (await client.call("QueryRoute", request)).status == Code.TOPIC_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("authority", "host", "port"),
+    [
+        ("broker.example:8082", "broker.example", 8082),
+        ("broker.example", "broker.example", 8081),
+        ("[::1]:1", "::1", 1),
+        ("h:99999", "h:99999", 8081),
+        ("h:\N{SUPERSCRIPT TWO}", "h:\N{SUPERSCRIPT TWO}", 8081),
+        ("", "", 8081),
+    ],
+)
+def test_any_authority_is_an_endpoint(authority: str, host: str, port: int) -> None:
+    [where] = endpoints_of(authority).addresses
+    assert (where.host, where.port) == (host, port)
 
 
 async def test_an_advertised_endpoint_goes_before_all_others() -> None:

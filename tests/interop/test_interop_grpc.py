@@ -1,4 +1,4 @@
-"""The gRPC clients of RocketMQ 5, unmodified: Java and Go over TLS, as they connect by default, Python and Node plain."""
+"""The gRPC clients of RocketMQ 5, unmodified: Java and Go over TLS, which is their default, Python and Node plain."""
 
 from __future__ import annotations
 
