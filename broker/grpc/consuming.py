@@ -17,6 +17,7 @@ from triomq.broker.grpc.held import Place
 from triomq.broker.grpc.messages import fill, set_ms, to_ms
 from triomq.broker.grpc.results import OK, Refused, check, code_of, set_status, sum_up
 from triomq.broker.grpc.routes import ALL_QUEUES, Routes, legal_topic
+from triomq.broker.grpc.traces import Traces
 from triomq.broker.pop.group_queues import Key
 from triomq.broker.pop.in_flight import HELD_MS
 from triomq.broker.processors.pop import MAX_INVISIBLE_MS, MAX_MESSAGES, MIN_INVISIBLE_MS
@@ -41,7 +42,8 @@ _NOTHING: Final = (int(ResponseCode.PULL_NOT_FOUND), POLLING_TIMEOUT)
 class Consuming:
     """See the module's docstring."""
 
-    def __init__(self, serving: Serving, routes: Routes) -> None:
+    def __init__(self, serving: Serving, routes: Routes, traces: Traces) -> None:
+        self._traces = traces
         self._groups = serving.tables.metadata.groups
         self._pop = serving.pop
         self._routes = routes
@@ -107,8 +109,11 @@ class Consuming:
             answer.message.system_properties.receipt_handle = handle.text()
             if not call.send(answer):
                 lost[place] = header.pop_time
-            elif is_push:
+                continue
+            if is_push:
                 call.client.held.add(place, header.pop_time)
+            if self._traces.is_on:
+                self._traces.received(call.client, group, stored, handle)
         self._pop.give_back(lost)
         last = schema.ReceiveMessageResponse()
         set_ms(last.delivery_timestamp, self._now_ms())
@@ -131,6 +136,8 @@ class Consuming:
                 set_status(result.status, _code_of_handle(response), response.remark)
                 if result.status.code == OK:
                     call.client.held.done(_place(topic, group, handle))
+                    if self._traces.is_on:
+                        self._traces.consumed(call.client, group, entry.message_id, handle, is_good=True)
             sum_up(answer)
             call.reply(answer)
 
@@ -152,7 +159,9 @@ class Consuming:
 
         def changed(response: RemotingCommand) -> None:
             _check_handle(response)
-            call.client.held.done(_place(topic, group, handle))
+            was_held = call.client.held.done(_place(topic, group, handle))
+            if was_held and self._traces.is_on:  # a simple consumer may only want more time
+                self._traces.consumed(call.client, group, request.message_id, handle, is_good=False)
             header = response.header(ChangeInvisibleTimeResponseHeader)
             new = handle._replace(popped_ms=header.pop_time, invisible_ms=header.invisible_time)
             call.reply(schema.ChangeInvisibleDurationResponse(receipt_handle=new.text()))
@@ -178,6 +187,8 @@ class Consuming:
         def acknowledged(response: RemotingCommand) -> None:
             _check_handle(response)
             call.client.held.done(_place(topic, group, handle))
+            if self._traces.is_on:
+                self._traces.consumed(call.client, group, request.message_id, handle, is_good=False)
             call.reply(schema.ForwardMessageToDeadLetterQueueResponse())
 
         def sent_back(response: RemotingCommand) -> None:

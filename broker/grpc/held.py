@@ -19,8 +19,9 @@ class Held:
     def add(self, place: Place, popped_ms: int) -> None:
         self._popped[place] = popped_ms
 
-    def done(self, place: Place) -> None:
-        self._popped.pop(place, None)
+    def done(self, place: Place) -> bool:
+        """Forget a message. Return whether it was held."""
+        return self._popped.pop(place, None) is not None
 
     def forget(self) -> None:
         """Leave all with the client: the broker stops, and the client may find it again (in_flight.HELD_MS)."""

@@ -11,6 +11,7 @@ from triomq.broker.grpc.held import Held
 from triomq.broker.grpc.producing import Producing
 from triomq.broker.grpc.routes import Routes
 from triomq.broker.grpc.telemetry import Registering
+from triomq.broker.grpc.traces import Traces
 from triomq.grpc_front import schema
 
 _PATH: Final = f"/{schema.PACKAGE}.MessagingService/"
@@ -27,8 +28,9 @@ class Methods:
         self._pop = serving.pop
         registering = Registering(serving)
         routes = Routes(serving)
-        producing = Producing(serving)
-        consuming = Consuming(serving, routes)
+        traces = Traces(serving)
+        producing = Producing(serving, traces)
+        consuming = Consuming(serving, routes, traces)
         urgent = [
             Method("Heartbeat", schema.HeartbeatRequest, schema.HeartbeatResponse, registering.heartbeat, True),
             Method("Telemetry", schema.TelemetryCommand, schema.TelemetryCommand, registering.told, True, True),

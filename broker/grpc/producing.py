@@ -16,6 +16,7 @@ from triomq.broker.grpc.gathering import Gathering, ask
 from triomq.broker.grpc.messages import SHARDING_KEY, properties_of, recovery_seconds, to_ms
 from triomq.broker.grpc.results import Refused, check, code_of, set_status, sum_up
 from triomq.broker.grpc.routes import legal_topic
+from triomq.broker.grpc.traces import Traces
 from triomq.broker.put_responses import SEND_CODES, STORED
 from triomq.grpc_front import schema
 from triomq.protocol import property_names as names
@@ -25,6 +26,7 @@ from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.send import SendMessageResponseHeader
 from triomq.protocol.message_id import parse_offset_message_id
 from triomq.protocol.properties import format as format_properties
+from triomq.protocol.properties import parse as parse_properties
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
 from triomq.store.delay import DelayLevels
 
@@ -38,7 +40,8 @@ _TRANSACTION_ID: Final = re.compile(r"(\d{1,19})-(\d{1,19})", re.ASCII)
 class Producing:
     """See the module's docstring."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, traces: Traces) -> None:
+        self._traces = traces
         self._configuration = serving.tables.configuration
         self._topics = serving.tables.metadata.topics
         self._now_ms = serving.tables.now_ms
@@ -53,9 +56,29 @@ class Producing:
             raise Refused(Code.MESSAGE_CORRUPTED, "the messages of one request have several topics")
         sends = [self._prepared(topic, message) for message in request.messages]
         ids = [message.system_properties.message_id for message in request.messages]
-        gathering = Gathering(call, len(sends), lambda responses: _reply_sent(call, ids, responses))
+        began_ms = self._now_ms()
+
+        def sent(responses: list[RemotingCommand]) -> None:
+            if self._traces.is_on:
+                self._trace(call, topic, sends, responses, began_ms)
+            _reply_sent(call, ids, responses)
+
+        gathering = Gathering(call, len(sends), sent)
         for place, (fields, body) in enumerate(sends):
             gathering.ask(place, RequestCode.SEND_MESSAGE_V2, fields, body)
+
+    def _trace(
+        self,
+        call: Call,
+        topic: str,
+        sends: list[tuple[dict[str, str], bytes]],
+        responses: list[RemotingCommand],
+        began_ms: int,
+    ) -> None:
+        for (fields, body), response in zip(sends, responses, strict=True):
+            if response.code in _STORED:
+                offset_id = response.header(SendMessageResponseHeader).msg_id
+                self._traces.sent(call.client, topic, parse_properties(fields["i"]), len(body), began_ms, offset_id)
 
     def _prepared(self, topic: str, message: Any) -> tuple[dict[str, str], bytes]:
         """Return fields and body of a send. Raises Refused."""
@@ -131,6 +154,11 @@ class Producing:
 
         def ended(response: RemotingCommand) -> None:
             check(response)
+            if self._traces.is_on:
+                state = "COMMIT_MESSAGE" if end == sys_flag.TRANSACTION_COMMIT else "ROLLBACK_MESSAGE"
+                asked = request.source == schema.TransactionSource.SOURCE_SERVER_CHECK
+                topic, message_id = request.topic.name, request.message_id
+                self._traces.ended(call.client, topic, message_id, request.transaction_id, state, was_asked=asked)
             call.reply(schema.EndTransactionResponse())
 
         ask(call, RequestCode.END_TRANSACTION, fields, ended)

@@ -4,27 +4,17 @@
         async with Producer("orders", client=client, send_hooks=[trace]) as producer, \\
                    PushConsumer("billing", client=client, consume_hooks=[trace]) as consumer: ...
 
-Each event becomes a line of a trace message. Lines are collected and sent in the background; at most `MAX_WAITING`
-wait, and further ones are dropped and counted, because tracing must never slow down or fail the application. `mqadmin
-queryMsgTraceById` and RocketMQ's dashboard read them. The format is TraceDataEncoder's of 4.9.7:
-
-    Pub \\1 time \\1 region \\1 group \\1 topic \\1 message id \\1 tags \\1 keys \\1 store host \\1 body bytes
-        \\1 cost ms \\1 message type \\1 offset message id \\1 success \\2
-    SubBefore \\1 time \\1 region \\1 group \\1 request id \\1 message id \\1 retries \\1 keys \\2
-    SubAfter \\1 request id \\1 message id \\1 cost ms \\1 success \\1 keys \\1 context code \\1 time \\1 group \\2
-    EndTransaction \\1 time \\1 region \\1 group \\1 topic \\1 message id \\1 tags \\1 keys \\1 store host
-        \\1 message type \\1 transaction id \\1 state \\1 from check \\2
-
-Absent texts are written as "null", as Java does.
+Each event becomes a line of a trace message (protocol/trace_records.py). Lines are collected and sent in the
+background; at most `MAX_WAITING` wait, and further ones are dropped and counted, because tracing must never slow down
+or fail the application. `mqadmin queryMsgTraceById` and RocketMQ's dashboard read them.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -40,43 +30,31 @@ from triomq.client.produce.sender import Sender
 from triomq.protocol import property_names as names
 from triomq.protocol import system_topics
 from triomq.protocol.message import Message
+from triomq.protocol.trace_records import (
+    COMMITTED_MESSAGE,
+    CONTEXT_CODES,
+    DEFAULT_REGION,
+    DELAYED_MESSAGE,
+    END_TRANSACTION,
+    HALF_MESSAGE,
+    MAX_BODY_BYTES,
+    NORMAL_MESSAGE,
+    PUB,
+    SUB_AFTER,
+    SUB_BEFORE,
+    TraceLine,
+    keys_of,
+    line,
+    pack,
+)
 from triomq.remoting.process_bound import ProcessBound
 
 log = get_logger("triomq.client.trace")
 
-FIELD_END = "\x01"
-LINE_END = "\x02"
 TRACE_GROUP = "_INNER_TRACE_PRODUCER"
 MAX_WAITING = 2048
 MAX_LINES = 100
-MAX_BODY_BYTES = 128_000
 SEND_INTERVAL_SECONDS = 0.5
-
-NORMAL_MESSAGE, HALF_MESSAGE, COMMITTED_MESSAGE, DELAYED_MESSAGE = 0, 1, 2, 3
-"""Message types (RocketMQ: MessageType ordinals)."""
-CONTEXT_CODES = {"SUCCESS": 0, "TIME_OUT": 1, "EXCEPTION": 2, "RETURNNULL": 3, "FAILED": 4}
-"""How a consumer's call ended (RocketMQ: ConsumeReturnType ordinals)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TraceLine:
-    """One event: its text, and the keys by which it can be found (message id and keys)."""
-
-    text: str
-    keys: tuple[str, ...]
-
-
-def line(*fields: object) -> str:
-    """Return fields as TraceDataEncoder writes them."""
-    return FIELD_END.join(_text(field) for field in fields) + LINE_END
-
-
-def _text(field: object) -> str:
-    if field is None:
-        return "null"
-    if isinstance(field, bool):
-        return "true" if field else "false"
-    return str(field)
 
 
 def publish_lines(context: SendContext) -> list[TraceLine]:
@@ -90,9 +68,9 @@ def publish_lines(context: SendContext) -> list[TraceLine]:
         lines.append(
             TraceLine(
                 line(
-                    "Pub",
+                    PUB,
                     context.began_ms,
-                    (result.region_id if result is not None else None) or "DefaultRegion",
+                    (result.region_id if result is not None else None) or DEFAULT_REGION,
                     context.group,
                     message.topic,
                     message_id,
@@ -105,7 +83,7 @@ def publish_lines(context: SendContext) -> list[TraceLine]:
                     offset_id,
                     success,
                 ),
-                _keys(message_id, message.keys),
+                keys_of(message_id, message.keys),
             )
         )
     return lines
@@ -119,9 +97,9 @@ def end_transaction_line(context: EndTransactionContext) -> TraceLine:
     """Return the trace of a transaction's outcome."""
     message = context.message
     text = line(
-        "EndTransaction",
+        END_TRANSACTION,
         context.told_ms,
-        message.properties.get(names.MSG_REGION) or "DefaultRegion",
+        message.properties.get(names.MSG_REGION) or DEFAULT_REGION,
         context.group,
         message.topic,
         context.message_id,
@@ -133,7 +111,7 @@ def end_transaction_line(context: EndTransactionContext) -> TraceLine:
         context.state,
         context.from_check,
     )
-    return TraceLine(text, _keys(context.message_id, message.keys))
+    return TraceLine(text, keys_of(context.message_id, message.keys))
 
 
 def consume_before_lines(context: ConsumeContext, request_id: str) -> list[TraceLine]:
@@ -141,7 +119,7 @@ def consume_before_lines(context: ConsumeContext, request_id: str) -> list[Trace
     return [
         TraceLine(
             line(
-                "SubBefore",
+                SUB_BEFORE,
                 context.began_ms,
                 message.properties.get(names.MSG_REGION),
                 context.group,
@@ -150,7 +128,7 @@ def consume_before_lines(context: ConsumeContext, request_id: str) -> list[Trace
                 message.reconsume_times,
                 message.keys or "",
             ),
-            _keys(message.msg_id, message.keys),
+            keys_of(message.msg_id, message.keys),
         )
         for message in context.messages
         if message.properties.get(names.TRACE_ON) != "false"
@@ -164,7 +142,7 @@ def consume_after_lines(context: ConsumeContext, request_id: str, now_ms: int) -
     return [
         TraceLine(
             line(
-                "SubAfter",
+                SUB_AFTER,
                 request_id,
                 message.msg_id,
                 cost_ms,
@@ -174,36 +152,11 @@ def consume_after_lines(context: ConsumeContext, request_id: str, now_ms: int) -
                 now_ms,
                 context.group,
             ),
-            _keys(message.msg_id, message.keys),
+            keys_of(message.msg_id, message.keys),
         )
         for message in context.messages
         if message.properties.get(names.TRACE_ON) != "false"
     ]
-
-
-def _keys(message_id: str | None, keys: str | None) -> tuple[str, ...]:
-    return tuple(key for key in (message_id, *(keys or "").split(" ")) if key)
-
-
-def pack(lines: Iterable[TraceLine]) -> list[tuple[str, set[str]]]:
-    """Return lines as bodies of at most MAX_BODY_BYTES, with the keys of each."""
-    packed: list[tuple[str, set[str]]] = []
-    texts: list[str] = []
-    keys: set[str] = set()
-    size_bytes = 0
-    for one in lines:
-        length = len(one.text.encode())
-        if texts and size_bytes + length > MAX_BODY_BYTES:
-            packed.append(("".join(texts), keys))
-            texts = []
-            keys = set()
-            size_bytes = 0
-        texts.append(one.text)
-        keys.update(one.keys)
-        size_bytes += length
-    if texts:
-        packed.append(("".join(texts), keys))
-    return packed
 
 
 class TraceSender(ProcessBound):

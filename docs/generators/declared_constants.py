@@ -533,6 +533,20 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond the addresses and names that load balancers send",
     ),
     Constant(
+        "broker.grpc.traces.MAX_WAITING",
+        "lines of message traces of gRPC clients that wait to be written",
+        "further ones are dropped",
+        "tests/grpc_clients/test_grpc_traces.py::test_lines_that_wait_are_bounded",
+        clients="served: traces only",
+    ),
+    Constant(
+        "broker.grpc.traces.MAX_LINES",
+        "lines of one message of traces of gRPC clients",
+        "the rest goes into further messages",
+        "tests/grpc_clients/test_grpc_traces.py::test_lines_that_wait_are_bounded",
+        clients="RocketMQ's own: its clients write as many",
+    ),
+    Constant(
         "broker.grpc.others.MAX_BROKERS",
         "brokers whose endpoints are remembered for routes of gRPC clients",
         "all are asked again",

@@ -20,7 +20,7 @@ import trio
 
 from triomq.client.administer.admin import Admin
 from triomq.client.api import Message, MessageQueue, NoRoute, Producer, SendResult
-from triomq.client.produce.trace import FIELD_END, LINE_END
+from triomq.protocol.trace_records import FIELD_END, LINE_END
 
 LIMIT_SECONDS = 60
 LOOK_SECONDS = 0.02

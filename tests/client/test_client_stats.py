@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.client.core.consumer_stats import ConsumerStats
-from triomq.client.produce.trace import MAX_BODY_BYTES, TraceLine, line, pack
+from triomq.protocol.trace_records import MAX_BODY_BYTES, TraceLine, line, pack
 
 
 def test_rates_of_the_last_minute() -> None:

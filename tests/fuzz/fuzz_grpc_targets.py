@@ -29,7 +29,7 @@ Target = Callable[[bytes], None]
 NOW_MS = 1_700_000_000_000
 MAX_BYTES = 1000
 _TABLES = SimpleNamespace(configuration=Configuration(), metadata=SimpleNamespace(topics={}), now_ms=lambda: NOW_MS)
-_PRODUCING = Producing(cast(Any, SimpleNamespace(tables=_TABLES)))
+_PRODUCING = Producing(cast(Any, SimpleNamespace(tables=_TABLES)), cast(Any, None))
 _CLIENT = cast(Any, SimpleNamespace(client_id="c"))
 
 
