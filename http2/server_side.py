@@ -362,11 +362,6 @@ class ServerSide:
             if stream.trailers is not None:
                 self._end(stream)
 
-    def pending_of(self, stream_id: int) -> int:
-        """Return the number of bytes of one stream that wait for the peer's windows."""
-        stream = self._streams.get(stream_id)
-        return stream.pending_bytes if stream is not None else 0
-
     def reset(self, stream_id: int, code: ErrorCode) -> None:
         """Give up a stream."""
         stream = self._streams.get(stream_id)
