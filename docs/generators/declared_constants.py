@@ -743,6 +743,7 @@ NOT_CHOSEN = {
     "broker.settings.allowance.MAX_DIGITS",
     "remoting.link_tls.MAX_NAMES_SHOWN",
     "protocol.secret_text.MAX_SECRET_BYTES",
+    "protocol.trace_records.MAX_BODY_BYTES",
     "remoting.certificates.MAX_FILE_BYTES",
     "broker.hooks.MAX_OPEN_SENDS",
     "broker.metrics.stats_log.MAX_LINES",

@@ -33,7 +33,7 @@ def traced(broker: Lab) -> list[tuple[str, set[str]]]:
 
 
 async def lines_of(broker: Lab, count: int) -> list[list[str]]:
-    """Return the fields of the first lines, when there are so many."""
+    """Return the fields of all lines, when there is at least this number of them."""
     await true_soon(lambda: sum(body.count(LINE_END) for body, _ in traced(broker)) >= count)
     return [line.split("\x01") for body, _ in traced(broker) for line in body.split(LINE_END) if line]
 
