@@ -7,7 +7,7 @@ network and disks that fail on request (bin/dev/simulate, docs/internals/testing
     network        hosts, connections, partitions        disk         files with power failures and errors
     cluster        nodes that start, die and return      faults       what goes wrong
     workload       producers and consumers               history      what clients remember
-    popping        consumers of POP
+    popping        consumers of POP; grpc_popping: those that speak gRPC, over grpc_wire
     administration administrators and strangers
     checks         what must hold of messages; delivery_checks: of their moments; pop_checks: of receipt
                    handles; cluster_checks: of servers

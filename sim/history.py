@@ -69,6 +69,8 @@ class Receipt:
     receive: int = 0
     """The number of the receive; 0: of a change."""
     attempt: str = ""
+    handle: str = ""
+    """As gRPC clients have it; those of remoting make it of the rest."""
     uses: list[Use] = field(default_factory=list)
 
     @property

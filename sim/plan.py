@@ -8,10 +8,11 @@ from random import Random
 WORK_SECONDS = 25.0
 """How long producers send and faults happen."""
 FIRST_FAULT_SECONDS = 4.0
+GRPC_PORT = 8081
 
 PLAIN, ORDERED, DELAYED, TRANSACTIONAL = "Plain", "Ordered", "Delayed", "Transactional"
 BROADCAST, FILTERED, GUEST = "Broadcast", "Filtered", "Guest"
-POPPED, POPPED_IN_ORDER = "Popped", "PoppedInOrder"
+POPPED, POPPED_IN_ORDER, GRPC = "Popped", "PoppedInOrder", "Grpc"
 TOPICS = {
     PLAIN: 4,
     ORDERED: 3,
@@ -22,6 +23,7 @@ TOPICS = {
     GUEST: 2,
     POPPED: 3,
     POPPED_IN_ORDER: 2,
+    GRPC: 2,
 }
 """Stream -> queues of its topic. A stream is a topic with its producers and consumers; see workload.py."""
 MEMBERS = {
@@ -34,8 +36,11 @@ MEMBERS = {
     GUEST: 0,
     POPPED: 2,
     POPPED_IN_ORDER: 2,
+    GRPC: 2,
 }
-"""Stream -> its consumers."""
+"""Stream -> its consumers; of GRPC the first one speaks gRPC."""
+DRAWN = [stream for stream in TOPICS if stream != GRPC]
+"""The streams that a seed chooses from. GRPC is chosen by name."""
 
 STEPS = {
     "topics": 3,
@@ -179,9 +184,11 @@ def plan_of(seed: int, shape: Shape = ANY) -> Plan:
     name_servers = choose.choice((1, 2))
     if has_slave:
         settings.setdefault("brokerRole", choose.choice(("ASYNC_MASTER", "SYNC_MASTER")))
-    streams = shape.streams or tuple(sorted(choose.sample(list(TOPICS), choose.randint(2, 3))))
+    streams = shape.streams or tuple(sorted(choose.sample(DRAWN, choose.randint(2, 3))))
     if GUEST in streams:
         settings["aclEnable"] = "true"
+    if GRPC in streams:
+        settings["grpcServerPort"] = str(GRPC_PORT)
     if FILTERED in streams and choose.random() < 0.6:
         settings["enableConsumeQueueExt"] = "true"
     steps = _steps(choose, shape, streams)
@@ -198,7 +205,8 @@ def brokers_of(masters: int, has_slave: bool) -> list[str]:
 def clients_of(streams: tuple[str, ...]) -> list[str]:
     """Return the names of the clients that run all the time."""
     consumers = [f"{stream.lower()}-{number}" for stream in streams for number in range(MEMBERS[stream])]
-    return ["producer-0", "producer-1", *consumers, *(["guest"] if GUEST in streams else [])]
+    further = [name for name, stream in (("guest", GUEST), ("grpc-producer", GRPC)) if stream in streams]
+    return ["producer-0", "producer-1", *consumers, *further]
 
 
 def _steps(choose: Random, shape: Shape, streams: tuple[str, ...]) -> tuple[Step, ...]:

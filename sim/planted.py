@@ -16,6 +16,7 @@ from sim.plan import (
     BROADCAST,
     DELAYED,
     FILTERED,
+    GRPC,
     GUEST,
     ORDERED,
     PLAIN,
@@ -25,6 +26,7 @@ from sim.plan import (
     Shape,
 )
 from triomq.broker.acl.access_table import AccessTable
+from triomq.broker.grpc.consuming import Consuming
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.link import NameServerLink
 from triomq.broker.pop import log_records
@@ -217,6 +219,9 @@ BUGS = {
     ),
     "a_repetition_that_counts": Bug(
         InFlight, "change", wrong.counts_as_an_attempt, Shape((POPPED_IN_ORDER,), faults=_CALM)
+    ),
+    "an_acknowledgement_by_grpc_of_nothing": Bug(
+        Consuming, "acknowledge", wrong.acknowledges_nothing, Shape((GRPC,), faults=_CALM)
     ),
     # Remoting and NameServer.
     "memory_that_nobody_gives_back": Bug(

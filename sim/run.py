@@ -23,9 +23,10 @@ from sim.cluster import Broker, NameServer, Node, in_words
 from sim.determinism import VirtualClock, run_seeded
 from sim.disk import Disk
 from sim.faults import Faults
+from sim.grpc_popping import GrpcPopping, GrpcSending
 from sim.history import History, Permission
 from sim.network import Host, Network
-from sim.plan import BROADCAST, GUEST, MEMBERS, PLAIN, POPPED, POPPED_IN_ORDER, TOPICS, WORK_SECONDS, Plan
+from sim.plan import BROADCAST, GRPC, GUEST, MEMBERS, PLAIN, POPPED, POPPED_IN_ORDER, TOPICS, WORK_SECONDS, Plan
 from sim.popping import Popping
 from sim.trace import Trace
 from sim.workload import (
@@ -177,6 +178,10 @@ class _Run:
             guest = self._client(Guest, "guest")
             guest.brokers = tuple(self.brokers)
             self._add(guest)
+        if GRPC in plan.streams:
+            grpc_sending = self._client(GrpcSending, "grpc-producer")
+            grpc_sending.hosts = self._hosts
+            self._add(grpc_sending)
         self._faults = Faults(self._network, self._nodes, self.history, self.trace)
         self._administration = Administration(
             [self._network.host(f"admin-{number}") for number in range(ADMINISTRATORS)],
@@ -197,11 +202,20 @@ class _Run:
         return node
 
     def _member(self, name: str, topic: str, group: str) -> ClientNode:
-        if topic not in (POPPED, POPPED_IN_ORDER):
+        if topic not in (POPPED, POPPED_IN_ORDER, GRPC):
             return self._consuming(name, topic, group)
-        popping = self._client(Popping, name)
+        popping: Popping
+        if topic == GRPC and name == f"{GRPC.lower()}-0":
+            popping = speaking = self._client(GrpcPopping, name)
+            speaking.hosts = self._hosts
+        else:
+            popping = self._client(Popping, name)
         popping.topic, popping.group, popping.brokers = topic, group, tuple(self.brokers)
         return popping
+
+    @property
+    def _hosts(self) -> dict[str, Host]:
+        return {name: broker.host for name, broker in self.brokers.items()}
 
     def _consuming(self, name: str, topic: str, group: str) -> Consuming:
         consuming = self._client(Consuming, name)

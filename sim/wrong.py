@@ -8,6 +8,9 @@ from typing import Any
 
 import trio
 
+from triomq.broker.grpc.call import Call
+from triomq.broker.grpc.consuming import Consuming
+from triomq.broker.grpc.results import OK, set_status, sum_up
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameservers.link import NameServerLink
 from triomq.broker.pop import log_records
@@ -19,6 +22,7 @@ from triomq.broker.tables.delay_offsets import DelayOffsets
 from triomq.broker.transactions.transactions import TransactionLog
 from triomq.client.consume.group_consumer import GroupConsumer
 from triomq.client.core.offsets import LocalOffsetFile
+from triomq.grpc_front import schema
 from triomq.namesrv.routes import RouteTable
 from triomq.remoting.memory import Share
 
@@ -251,3 +255,15 @@ def without_what_is_in_flight(original: Callable[..., Any]) -> Callable[..., Any
 
 def by_their_times(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self: iter(sorted(original(self), key=self.visible_ms))
+
+
+def acknowledges_nothing(_: Callable[..., Any]) -> Callable[..., Any]:
+    def acknowledge(self: Consuming, call: Call, request: Any) -> None:
+        answer = schema.AckMessageResponse()
+        for entry in request.entries:
+            result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+            set_status(result.status, OK, None)
+        sum_up(answer)
+        call.reply(answer)
+
+    return acknowledge

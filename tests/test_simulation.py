@@ -10,7 +10,7 @@ import pytest
 
 from sim.delivery_checks import _repeated
 from sim.history import Consumed, History
-from sim.plan import KINDS, PLAIN, STEPS, TOPICS, Shape, plan_of
+from sim.plan import DRAWN, KINDS, PLAIN, STEPS, Shape, plan_of
 from sim.planted import BUGS
 
 ROOT = Path(__file__).parents[1]
@@ -32,8 +32,15 @@ def test_clusters_keep_their_promises_through_every_kind_of_fault_and_work() -> 
     assert ended.returncode == 0, ended.stdout
     assert "16 seeds, 0 seeds failed" in ended.stdout
     counts = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)(?:,|$)", ended.stdout, re.MULTILINE)}
-    assert set(KINDS) | set(STEPS) | set(TOPICS) <= counts.keys()
-    assert min(counts[name] for name in (*KINDS, *STEPS, *TOPICS)) > 0
+    assert set(KINDS) | set(STEPS) | set(DRAWN) <= counts.keys()
+    assert min(counts[name] for name in (*KINDS, *STEPS, *DRAWN)) > 0
+
+
+@pytest.mark.slow
+def test_grpc_clients_keep_their_promises_in_a_group_with_clients_of_remoting() -> None:
+    ended = simulate("0..7", "--streams", "Grpc", "--processes", "2")
+    assert ended.returncode == 0, ended.stdout
+    assert "8 seeds, 0 seeds failed" in ended.stdout
 
 
 @pytest.mark.parametrize(("until", "is_wrong"), [(0.0, False), (5.0, True)])
@@ -99,7 +106,7 @@ def test_plans_differ_by_seed_and_stay_the_same() -> None:
     assert len({str(plan) for plan in plans}) == 300
     assert {fault.kind for plan in plans for fault in plan.faults} == set(KINDS)
     assert {step.kind for plan in plans for step in plan.steps} == set(STEPS)
-    assert {stream for plan in plans for stream in plan.streams} == set(TOPICS)
+    assert {stream for plan in plans for stream in plan.streams} == set(DRAWN)
 
 
 def test_a_shape_decides_what_the_plans_of_a_bug_have_in_common() -> None:
