@@ -98,7 +98,17 @@ func sendAll(producer rocketmq.Producer, topic string, prefix string) {
 		_, err := producer.Send(context.Background(), message)
 		check(err)
 	}
-	send("normal", func(*rocketmq.Message) {})
+	// The client waits for no connection, so what it sends right after a start of the broker fails.
+	for left := 100; ; left-- {
+		_, err := producer.Send(context.Background(), &rocketmq.Message{Topic: topic, Body: []byte(prefix + "-normal")})
+		if err == nil {
+			break
+		}
+		if left == 0 {
+			log.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
 	send("keyed", func(message *rocketmq.Message) {
 		message.SetTag("blue")
 		message.SetKeys("k1", "k2")

@@ -76,7 +76,14 @@ def send_all(producer: Any, topic: str, prefix: str) -> None:
         one.topic, one.body = topic, f"{prefix}-{kind}".encode()
         return one
 
-    producer.send(message("normal"))
+    for left in reversed(range(100)):
+        try:  # the client waits for no connection, so what it sends right after a start of the broker fails
+            producer.send(message("normal"))
+            break
+        except Exception:
+            if not left:
+                raise
+            time.sleep(0.2)
     keyed = message("keyed")
     keyed.tag, keyed.keys = "blue", "k1"
     keyed.add_property("color", "red")

@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
@@ -71,8 +72,23 @@ public class Driver {
         }
     }
 
+    /** The client waits for no connection, so what it sends right after a start of the broker fails. */
+    private static void sendWhenConnected(String body) throws Exception {
+        for (int left = 100; ; left--) {
+            try {
+                producer.send(message(body).build());
+                return;
+            } catch (ClientException | RuntimeException error) {
+                if (left == 0) {
+                    throw error;
+                }
+                Thread.sleep(200);
+            }
+        }
+    }
+
     private static void sendAll(String prefix) throws Exception {
-        producer.send(message(prefix + "-normal").build());
+        sendWhenConnected(prefix + "-normal");
         producer.send(message(prefix + "-keyed").setTag("blue").setKeys("k1", "k2").addProperty("color", "red").build());
         producer.send(message(prefix + "-fifo").setMessageGroup("g").build());
         long soon = System.currentTimeMillis() + 900;
