@@ -226,7 +226,7 @@ def message(
     one = request.messages.add(body=body)
     one.topic.name = topic
     one.user_properties.update(properties or {})
-    one.system_properties.message_id = system.pop("message_id", f"id-{body[:20].decode()}")
+    one.system_properties.message_id = system.pop("message_id", f"id-{body[:20].decode('latin-1')}")
     one.system_properties.keys.extend(system.pop("keys", ()))
     for name, value in system.items():
         if name in ("delivery_timestamp", "orphaned_transaction_recovery_duration"):

@@ -32,6 +32,8 @@ from triomq.protocol.subscription import SQL92, TAG
 Code: Final = schema.Code
 LEAST_WAIT_SECONDS: Final = 5.0
 MOST_WAIT_SECONDS: Final = 20.0
+MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024
+"""What bodies may become longer by in one answer: inflating them holds up everybody else."""
 ANSWER_SECONDS: Final = 1.0
 """How long before the deadline of a receive it is answered."""
 TO_DEAD_LETTERS: Final = "-1"
@@ -99,9 +101,14 @@ class Consuming:
         set_status(head.status, OK, None)
         call.send(head)
         lost: dict[Place, int] = {}  # nobody waits for the answer any more
+        inflated_bytes = 0
         for place, stored in found.items():
+            if inflated_bytes > MAX_INFLATED_BYTES:
+                lost[place] = header.pop_time  # it comes with the next receive
+                continue
             answer = schema.ReceiveMessageResponse()
             fill(answer.message, stored, topic)
+            inflated_bytes += max(0, len(answer.message.body) - len(stored.body))
             handle = ReceiptHandle(
                 *(header.pop_time, header.invisible_time, NORMAL, self._broker.broker_name),
                 *(stored.queue_id, stored.queue_offset, stored.queue_offset),

@@ -6,7 +6,7 @@ message_id                                     UNIQ_KEY
 message_group                                  __SHARDINGKEY
 trace_context                                  TRACE_CONTEXT
 orphaned_transaction_recovery_duration         CHECK_IMMUNITY_TIME_IN_SECONDS
-body_encoding GZIP                             bit 0 of sysFlag; the body stays as it comes
+body_encoding GZIP                             bit 0 of sysFlag (bodies.py)
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
+from triomq.broker.grpc.bodies import body_to_deliver
 from triomq.broker.grpc.results import Refused
 from triomq.grpc_front import schema
 from triomq.protocol import property_names as names
-from triomq.protocol import sys_flag
 from triomq.protocol.message import MessageExt
 
 Code: Final = schema.Code
@@ -86,7 +86,7 @@ def _has_control(text: str) -> bool:
 
 def fill(message: Any, stored: MessageExt, topic: str) -> None:
     """Set the fields of a message (schema.Message) to those of a stored one, as clients of gRPC receive it."""
-    message.body = stored.body
+    message.body, encoding = body_to_deliver(stored)
     message.topic.name = topic
     properties = stored.properties
     system = message.system_properties
@@ -102,10 +102,9 @@ def fill(message: Any, stored: MessageExt, topic: str) -> None:
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
     system.message_type = type_of(properties)
-    is_gzip = stored.sys_flag & sys_flag.COMPRESSED
-    system.body_encoding = schema.Encoding.GZIP if is_gzip else schema.Encoding.IDENTITY
+    system.body_encoding = encoding
     system.body_digest.type = schema.DigestType.MD5
-    system.body_digest.checksum = hashlib.md5(stored.body, usedforsecurity=False).hexdigest().upper()
+    system.body_digest.checksum = hashlib.md5(message.body, usedforsecurity=False).hexdigest().upper()
     set_ms(system.born_timestamp, stored.born_timestamp)
     set_ms(system.store_timestamp, stored.store_timestamp)
     system.born_host, system.store_host = stored.born_host.text, stored.store_host.text

@@ -11,6 +11,7 @@ import zlib
 from typing import Any, Final
 
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.grpc.bodies import body_to_store
 from triomq.broker.grpc.call import Call
 from triomq.broker.grpc.gathering import Gathering, ask
 from triomq.broker.grpc.messages import SHARDING_KEY, properties_of, recovery_seconds, to_ms
@@ -89,7 +90,9 @@ class Producing:
             raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"the body has {len(message.body)} bytes; the limit is {limit}")
         system = message.system_properties
         properties = properties_of(message)
-        flags = sys_flag.COMPRESSED if system.body_encoding == schema.Encoding.GZIP else 0
+        body, flags = message.body, 0
+        if system.body_encoding == schema.Encoding.GZIP:
+            body, flags = body_to_store(body, limit), sys_flag.COMPRESSED
         if system.HasField("delivery_timestamp"):
             properties[names.DELAY] = self._delay_level(to_ms(system.delivery_timestamp))
         if system.message_type == schema.MessageType.TRANSACTION:
@@ -111,7 +114,7 @@ class Producing:
             "i": format_properties(properties),
             "j": "0",
         }
-        return fields, message.body
+        return fields, body
 
     def _queue_id(self, topic: str, group: str | None) -> int:
         """Return the queue of a message group, which is always the same; any queue (-1) for no group."""

@@ -533,6 +533,20 @@ CONSTANTS: tuple[Constant, ...] = (
         clients="far beyond the addresses and names that load balancers send",
     ),
     Constant(
+        "broker.grpc.bodies.MAX_PLAIN_BYTES",
+        "bytes to which a compressed body is inflated for a gRPC client",
+        "it is delivered as it is stored",
+        "tests/grpc_clients/test_grpc_consumers.py::test_what_clients_of_remoting_compress_arrives_plain",
+        clients="RocketMQ's own: the longest body that its clients send, 4 MiB",
+    ),
+    Constant(
+        "broker.grpc.consuming.MAX_INFLATED_BYTES",
+        "bytes by which bodies become longer in one answer to a gRPC client",
+        "the rest comes with the next one",
+        "tests/grpc_clients/test_grpc_consumers.py::test_bodies_that_unfold_come_in_several_answers",
+        clients="served: nothing is lost",
+    ),
+    Constant(
         "broker.grpc.traces.MAX_WAITING",
         "lines of message traces of gRPC clients that wait to be written",
         "further ones are dropped",

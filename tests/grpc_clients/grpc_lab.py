@@ -10,7 +10,13 @@ from pathlib import Path
 
 import trio
 
-from sim.grpc_wire import LIMIT_SECONDS, TOPIC, Client
+from sim.grpc_wire import LIMIT_SECONDS as LIMIT_SECONDS
+from sim.grpc_wire import TOPIC as TOPIC
+from sim.grpc_wire import Answer as Answer
+from sim.grpc_wire import Client as Client
+from sim.grpc_wire import acknowledging as acknowledging
+from sim.grpc_wire import message as message
+from sim.grpc_wire import receiving as receiving
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.controller import BrokerController
 from triomq.broker.embedded import LocalCluster
@@ -18,11 +24,6 @@ from triomq.grpc_front import schema
 from triomq.protocol.bodies.topic_config import TopicConfig
 
 Code = schema.Code
-
-__all__ = [
-    *("LIMIT_SECONDS", "TOPIC", "Answer", "Client", "Code", "Lab", "acknowledging", "free_port", "lab", "message"),
-    *("receiving", "true_soon"),
-]
 
 
 def free_port() -> int:

@@ -3,6 +3,7 @@ socket."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import zlib
 from typing import Any
@@ -11,13 +12,17 @@ import pytest
 import trio
 from grpc_lab import LIMIT_SECONDS, TOPIC, Client, Code, Lab, acknowledging, receiving, true_soon
 
+from triomq.broker.grpc.bodies import MAX_PLAIN_BYTES
 from triomq.broker.pop.in_flight import HELD_MS
 from triomq.grpc_front import schema
+from triomq.protocol import sys_flag
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.headers.send import SendMessageRequestHeader
 from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.record import iterate_records
 from triomq.remoting.client import open_client
 
 GROUP = "g"
@@ -349,3 +354,67 @@ async def test_who_asks_a_consumer_that_goes_learns_it_at_once(broker: Lab) -> N
             answer = await asked_of(broker, request, client, jstackEnable="true")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "the telemetry stream of the gRPC client client-1 ended" in (answer.remark or "")
+
+
+async def store(broker: Lab, body: bytes, flags: int) -> None:
+    """Send a message as a client of remoting does."""
+    header = SendMessageRequestHeader(
+        producer_group="P",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=1,
+        queue_id=0,
+        sys_flag=flags,
+        born_timestamp=1,
+        flag=0,
+    )
+    async with open_client() as client:
+        request = new_request(RequestCode.SEND_MESSAGE, header, body)
+        assert (await client.invoke(broker.cluster.brokers["broker-a"], request)).code == 0
+
+
+async def test_what_clients_of_remoting_compress_arrives_plain(broker: Lab) -> None:
+    """Clients of gRPC know gzip only. What would be too long, and what cannot be inflated, stays as it is."""
+    client = await receiver(broker)
+    plain = b"hello " * 1000
+    bodies = {zlib.compress(plain): plain, b"no zlib": b"no zlib", gzip.compress(plain): gzip.compress(plain)}
+    bodies[zlib.compress(bytes(MAX_PLAIN_BYTES + 1))] = zlib.compress(bytes(MAX_PLAIN_BYTES + 1))
+    for body in bodies:
+        await store(broker, body, sys_flag.COMPRESSED)
+    got = await until(client, len(bodies))
+    assert sorted(one.body for one in got) == sorted(bodies.values())
+    kinds = schema.Encoding
+    for one in got:
+        is_plain = one.body == plain
+        assert one.system_properties.body_encoding == (kinds.IDENTITY if is_plain else kinds.GZIP)
+        assert one.system_properties.body_digest.checksum == hashlib.md5(one.body).hexdigest().upper()
+
+
+async def test_bodies_that_unfold_come_in_several_answers(broker: Lab) -> None:
+    client = await receiver(broker)
+    long = bytes(MAX_PLAIN_BYTES)
+    for _ in range(5):
+        await store(broker, zlib.compress(long), sys_flag.COMPRESSED)
+    first = await client.receive(GROUP, grpc_timeout="2S")
+    assert [one.body for one in first] == [long] * 3
+    assert len(await until(client, 2)) == 2
+
+
+async def test_what_a_client_compresses_is_stored_as_clients_of_remoting_read_it(broker: Lab) -> None:
+    plain = b"hello " * 1000
+    client = await receiver(broker)
+    kind = schema.Encoding.GZIP
+    assert (await client.send_message(gzip.compress(plain), message_id="1", body_encoding=kind)).status == Code.OK
+    [stored] = [
+        each
+        for queue_id in range(2)
+        for each in iterate_records(b"".join(broker.serving.store.reading.get_messages(TOPIC, queue_id, 0, 1).records))
+    ]
+    assert stored.body == plain
+    assert [one.body for one in await until(client, 1)] == [plain]
+    for body, code in (
+        (b"no gzip", Code.MESSAGE_CORRUPTED),
+        (gzip.compress(plain)[:-9], Code.MESSAGE_CORRUPTED),
+        (gzip.compress(bytes(MAX_PLAIN_BYTES + 1)), Code.MESSAGE_BODY_TOO_LARGE),
+    ):
+        assert (await client.send_message(body, message_id="2", body_encoding=kind)).status == code

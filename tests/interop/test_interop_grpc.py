@@ -108,9 +108,13 @@ def test_clients_of_both_generations_share_a_topic_and_a_killed_broker_repeats_n
             grpc.wait_all(how, expected)
         assert "asked a-orphan" in grpc.lines
         remoting.wait_messages(len(expected))
-        java4.run("send-lines", **common, file=numbered(tmp_path, 5))
+        file = Path(numbered(tmp_path, 5))
+        compressed = "long " + "x" * 6000  # by the client, as everything above 4 KiB
+        file.write_text(f"{file.read_text().rstrip()}\n{compressed}\n")
+        java4.run("send-lines", **common, file=str(file))
         for how in ("push", "simple"):
-            wait_until(lambda: len(grpc.got(how)) == 11, WAIT_SECONDS, f"{how} gets those of remoting")  # noqa: B023
+            wait_until(lambda: len(grpc.got(how)) == 12, WAIT_SECONDS, f"{how} gets those of remoting")  # noqa: B023
+            assert compressed in grpc.got(how)
         grpc_cluster.broker.kill()
         grpc_cluster.broker.start()
         grpc.tell("b")
