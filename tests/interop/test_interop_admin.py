@@ -195,7 +195,10 @@ def assert_same(line: str, mine: subprocess.CompletedProcess[str], theirs: str) 
 @pytest.mark.parametrize("line", READING)
 def test_both_print_the_same(shop: Shop, names: dict[str, str], line: str) -> None:
     words = line.format(**names).split()
-    assert_same(line, ours(shop, *words), shop.run(*words))
+    try:
+        assert_same(line, ours(shop, *words), shop.run(*words))
+    except AssertionError:  # rates that a client takes every ten seconds may have changed between the two commands
+        assert_same(line, ours(shop, *words), shop.run(*words))
 
 
 @pytest.mark.parametrize(("before", "line"), CHANGING)
