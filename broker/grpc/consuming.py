@@ -119,8 +119,7 @@ class Consuming:
                 continue
             if is_push:
                 call.client.held.add(place, header.pop_time)
-            if self._traces.is_on:
-                self._traces.received(call.client, group, stored, handle)
+            self._traces.received(call.client, group, stored, handle)
         self._pop.give_back(lost)
         last = schema.ReceiveMessageResponse()
         set_ms(last.delivery_timestamp, self._now_ms())
@@ -143,8 +142,7 @@ class Consuming:
                 set_status(result.status, _code_of_handle(response), response.remark)
                 if result.status.code == OK:
                     call.client.held.done(_place(topic, group, handle))
-                    if self._traces.is_on:
-                        self._traces.consumed(call.client, group, entry.message_id, handle, is_good=True)
+                    self._traces.consumed(call.client, group, entry.message_id, handle, is_good=True)
             sum_up(answer)
             call.reply(answer)
 
@@ -167,7 +165,7 @@ class Consuming:
         def changed(response: RemotingCommand) -> None:
             _check_handle(response)
             was_held = call.client.held.done(_place(topic, group, handle))
-            if was_held and self._traces.is_on:  # a simple consumer may only want more time
+            if was_held:  # a simple consumer may only want more time
                 self._traces.consumed(call.client, group, request.message_id, handle, is_good=False)
             header = response.header(ChangeInvisibleTimeResponseHeader)
             new = handle._replace(popped_ms=header.pop_time, invisible_ms=header.invisible_time)
@@ -194,8 +192,7 @@ class Consuming:
         def acknowledged(response: RemotingCommand) -> None:
             _check_handle(response)
             call.client.held.done(_place(topic, group, handle))
-            if self._traces.is_on:
-                self._traces.consumed(call.client, group, request.message_id, handle, is_good=False)
+            self._traces.consumed(call.client, group, request.message_id, handle, is_good=False)
             call.reply(schema.ForwardMessageToDeadLetterQueueResponse())
 
         def sent_back(response: RemotingCommand) -> None:

@@ -91,7 +91,7 @@ class Traces:
     def received(self, client: GrpcClient, group: str, stored: MessageExt, handle: ReceiptHandle) -> None:
         """Note that a consumer got a message, unless its producer switched tracing off."""
         properties = stored.properties
-        if properties.get(names.TRACE_ON) == "false":
+        if not self.is_on or properties.get(names.TRACE_ON) == "false":
             return
         message_id, keys = properties.get(names.UNIQ_KEY) or stored.offset_msg_id, properties.get(names.KEYS, "")
         text = line(
@@ -104,6 +104,8 @@ class Traces:
         self, client: GrpcClient, group: str, message_id: str, handle: ReceiptHandle, *, is_good: bool
     ) -> None:
         """Note what came of a message that a consumer got."""
+        if not self.is_on:
+            return
         now_ms = self._now_ms()
         text = line(
             *(SUB_AFTER, _request_id(handle), message_id, max(0, now_ms - handle.popped_ms), is_good, ""),
