@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from triomq.admin import bodies
 from triomq.admin.__main__ import main
@@ -176,8 +177,7 @@ def test_a_connection_that_failed_is_opened_again() -> None:
 
 
 def test_the_next_name_server_is_asked_when_one_cannot_be_reached() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        dead = f"127.0.0.1:{gone.getsockname()[1]}"
+    dead = f"127.0.0.1:{free_port()}"
     with listening(responding(body=b'{"topicList":["T"]}')) as address, Session(f"{dead};{address}") as session:
         assert session.ask_name_server(206).body == b'{"topicList":["T"]}'
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from free_ports import free_port
 
 from triomq.broker.embedded import LocalCluster
 from triomq.daemon import health
@@ -86,8 +87,7 @@ def test_an_open_port_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_closed_port(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     assert health.main(["namesrv", f"127.0.0.1:{port}"]) == 1
     assert f"namesrv at 127.0.0.1:{port} is not healthy: " in capsys.readouterr().err
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
+from free_ports import free_port
 
 from sim.grpc_wire import LIMIT_SECONDS as LIMIT_SECONDS
 from sim.grpc_wire import TOPIC as TOPIC
@@ -24,13 +24,6 @@ from triomq.grpc_front import schema
 from triomq.protocol.bodies.topic_config import TopicConfig
 
 Code = schema.Code
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Lab:

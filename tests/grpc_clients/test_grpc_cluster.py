@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import trio
-from grpc_lab import LIMIT_SECONDS, TOPIC, Answer, Client, Code, Lab, free_port, lab
+from free_ports import free_port
+from grpc_lab import LIMIT_SECONDS, TOPIC, Answer, Client, Code, Lab, lab
 from msgspec.structs import replace
 
 from triomq.broker.configuration import Configuration

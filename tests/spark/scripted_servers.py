@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from free_ports import free_port
+
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
@@ -66,8 +68,7 @@ def scripted_server(script: dict[int, Respond] | None = None) -> Iterator[Script
 
 def closed_address() -> str:
     """Return an address where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 class Registry:
