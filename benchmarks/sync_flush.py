@@ -163,8 +163,8 @@ def bare_syncs(directory: Path, size: int, seconds: float) -> float:
 
 
 @contextmanager
-def running(argv: list[str], home: Path) -> Iterator[int]:
-    """Run a daemon; yield its process id after its boot line."""
+def running(argv: list[str], home: Path, *, boot: bytes = b"boot success") -> Iterator[int]:
+    """Run a daemon; yield its process id after its boot line, which has these words."""
     environment = dict(os.environ, HOME=str(home), TRIOMQ_LOG_DIR=f"{home}/logs", JAVA_TOOL_OPTIONS="")
     environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     with (home / "output.log").open("ab") as errors:
@@ -172,7 +172,7 @@ def running(argv: list[str], home: Path) -> Iterator[int]:
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            if b"boot success" in line:
+            if boot in line:
                 break
         else:
             raise RuntimeError(f"{argv[0]} did not start:\n{(home / 'output.log').read_text()[-2000:]}")

@@ -4,8 +4,7 @@ itself (the other fields)."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from triomq.grpc_front.messages import IDENTITY
 from triomq.grpc_front.status import CallFailed, GrpcStatus
@@ -16,8 +15,7 @@ _UNIT_SECONDS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1
 _CONTENT_TYPE: Final = re.compile(rb"application/grpc(?:[+;].*)?\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """`path` is `/service/method`. `fields` has each name once; values of one name are joined by a comma."""
 
     path: bytes

@@ -50,26 +50,38 @@ class MessageReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the complete messages and keep the rest. Raise CallFailed for what is not a message, or too long."""
-        held = self._held
-        held += data
+        if not self._held:
+            found, position = self._messages(data)
+            if position < len(data):
+                self._held += memoryview(data)[position:]
+            return found
+        self._held += data
+        found, position = self._messages(self._held)
+        del self._held[:position]
+        return found
+
+    def _messages(self, data: bytes | bytearray) -> tuple[list[bytes], int]:
+        """Return the complete messages, and where they end. Raises CallFailed."""
         found: list[bytes] = []
         position = 0
-        while len(held) - position >= _PREFIX_BYTES:
-            length = int.from_bytes(held[position + 1 : position + _PREFIX_BYTES], "big")
-            if held[position] > 1:
-                raise CallFailed(GrpcStatus.INTERNAL, f"a message has the flag {held[position]}; known are 0 and 1")
+        size = len(data)
+        while size - position >= _PREFIX_BYTES:
+            begin = position + _PREFIX_BYTES
+            flag = data[position]
+            length = int.from_bytes(data[position + 1 : begin], "big")
+            if flag > 1:
+                raise CallFailed(GrpcStatus.INTERNAL, f"a message has the flag {flag}; known are 0 and 1")
             if length > self._max_message_bytes:
                 raise self._too_long(length)
-            end = position + _PREFIX_BYTES + length
-            if end > len(held):
+            end = begin + length
+            if end > size:
                 break
             if len(found) == MAX_MESSAGES_AT_ONCE:
                 raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, f"more than {MAX_MESSAGES_AT_ONCE} messages at once")
-            message = bytes(memoryview(held)[position + _PREFIX_BYTES : end])
-            found.append(self._inflated(message) if held[position] else message)
+            message = bytes(memoryview(data)[begin:end])
+            found.append(self._inflated(message) if flag else message)
             position = end
-        del held[:position]
-        return found
+        return found, position
 
     def check_ended(self) -> None:
         """Raise CallFailed if the body ends in the middle of a message."""

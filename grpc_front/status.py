@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from triomq.http2.hpack import encode_fields
+from triomq.http2.hpack import Field, encode_fields
 
 MAX_MESSAGE_BYTES: Final = 1024
 """Longest message that is sent. Some clients refuse long header fields."""
@@ -49,7 +49,7 @@ class CallFailed(Exception):
         return trailers(self.status, self.message, is_whole_answer=is_whole_answer)
 
 
-ANSWER_FIELDS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+ANSWER_FIELDS: Final[tuple[Field, ...]] = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 ANSWER_HEADERS: Final = encode_fields(ANSWER_FIELDS)
 """The header block before the messages of an answer."""
 OK_TRAILERS: Final = encode_fields([(b"grpc-status", b"0")])

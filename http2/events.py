@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from triomq.http2.errors import ErrorCode
 from triomq.http2.hpack import Field
 
 
-@dataclass(slots=True)
-class RequestStarted:
+class RequestStarted(NamedTuple):
     """A stream is open. `fields` have been checked: pseudo fields first, each once, names and values as HTTP allows."""
 
     stream_id: int
@@ -18,8 +17,7 @@ class RequestStarted:
     """Whether the request has neither a body nor trailers."""
 
 
-@dataclass(slots=True)
-class DataArrived:
+class DataArrived(NamedTuple):
     """A piece of the body. Pass its length to `ServerSide.consumed` when it needs no memory any more."""
 
     stream_id: int
@@ -27,16 +25,14 @@ class DataArrived:
     has_ended: bool
 
 
-@dataclass(slots=True)
-class TrailersArrived:
+class TrailersArrived(NamedTuple):
     """The body is followed by these fields, and the request has ended."""
 
     stream_id: int
     fields: list[Field]
 
 
-@dataclass(slots=True)
-class StreamReset:
+class StreamReset(NamedTuple):
     """A stream is gone: the peer gave it up, or broke the protocol in it (then `is_fault`). Nothing can be sent."""
 
     stream_id: int
@@ -45,8 +41,7 @@ class StreamReset:
     is_fault: bool
 
 
-@dataclass(slots=True)
-class ConnectionFailed:
+class ConnectionFailed(NamedTuple):
     """The peer broke the protocol. Send the output, which says so, and close; everything else is ignored."""
 
     code: ErrorCode

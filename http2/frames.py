@@ -23,8 +23,18 @@ MAX_FRAME_BYTES: Final = 16384
 """Longest payload that this server takes: the default of SETTINGS_MAX_FRAME_SIZE."""
 MAX_WINDOW: Final = 2**31 - 1
 
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
-END_STREAM = ACK = 0x1
+DATA: Final = 0
+HEADERS: Final = 1
+PRIORITY: Final = 2
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PUSH_PROMISE: Final = 5
+PING: Final = 6
+GOAWAY: Final = 7
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
+END_STREAM: Final = 0x1
+ACK: Final = 0x1
 END_HEADERS: Final = 0x4
 PADDED: Final = 0x8
 HAS_PRIORITY: Final = 0x20

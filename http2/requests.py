@@ -7,7 +7,7 @@ from typing import Final
 from triomq.http2.hpack import MALFORMED, Field
 
 _PSEUDO: Final = frozenset((b":method", b":path", b":scheme", b":authority"))
-_NEEDED: Final = (b":method", b":path", b":scheme")
+_NEEDED: Final[tuple[bytes, ...]] = (b":method", b":path", b":scheme")
 _OF_ONE_HOP: Final = frozenset((b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
 
 

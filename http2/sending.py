@@ -62,7 +62,7 @@ class Stream:
         self.has_received_all = False
         self.has_responded = False
         self.send_window = send_window
-        self.pending: deque[memoryview] = deque()
+        self.pending: deque[memoryview] | None = None  # most streams never have any
         self.pending_bytes = 0
         self.trailers: bytes | None = None
 
@@ -108,15 +108,16 @@ class Sender:
         """Send data, as far as the windows reach now; the rest follows."""
         if not data:
             return
-        stream.pending.append(memoryview(data))
-        stream.pending_bytes += len(data)
-        self.pending_bytes += len(data)
-        if stream.stream_id in self._blocked:
-            return
+        rest = memoryview(data)
         # If others are blocked, then by their own windows or because the one of the connection is used up, too.
-        while stream.pending and self._may_send(stream):
-            self._piece(stream)
-        if stream.pending:
+        while rest and not stream.pending and self._may_send(stream):
+            rest = self._piece(stream, rest)
+        if rest:
+            if stream.pending is None:
+                stream.pending = deque()
+            stream.pending.append(rest)
+            stream.pending_bytes += len(rest)
+            self.pending_bytes += len(rest)
             self._blocked[stream.stream_id] = stream
 
     def pump(self) -> list[Stream]:
@@ -127,7 +128,7 @@ class Sender:
             stream = waiting.popleft()
             if not self._may_send(stream):
                 continue
-            self._piece(stream)
+            self._pending_piece(stream)
             if stream.pending:
                 waiting.append(stream)
                 self._blocked[stream.stream_id] = self._blocked.pop(stream.stream_id)
@@ -139,30 +140,34 @@ class Sender:
     def _may_send(self, stream: Stream) -> bool:
         return self._window > 0 and stream.send_window > 0
 
-    def _piece(self, stream: Stream) -> None:
-        """Send one frame of a stream's data."""
-        piece = stream.pending[0]
-        size = min(len(piece), self._window, stream.send_window, self._frame_bytes)
-        if size == len(piece):
-            stream.pending.popleft()
-        else:
-            stream.pending[0] = piece[size:]
-            piece = piece[:size]
-        self._window -= size
-        stream.send_window -= size
+    def _pending_piece(self, stream: Stream) -> None:
+        """Send one frame of what waits in a stream."""
+        assert stream.pending
+        piece = stream.pending.popleft()
+        rest = self._piece(stream, piece)
+        if rest:
+            stream.pending.appendleft(rest)
+        size = len(piece) - len(rest)
         stream.pending_bytes -= size
         self.pending_bytes -= size
+
+    def _piece(self, stream: Stream, data: memoryview) -> memoryview:
+        """Send one frame of a stream's data. Return the rest."""
+        size = min(len(data), self._window, stream.send_window, self._frame_bytes)
+        self._window -= size
+        stream.send_window -= size
         self._output.append(frame_head(size, DATA, 0, stream.stream_id))
-        self._output.append(piece)
+        self._output.append(data[:size])
         if size >= WORKING_BYTES:
             self._patience.earn(FORGIVEN_FRAMES)
+        return data[size:]
 
     def drop(self, stream: Stream) -> None:
         """Forget the data of a stream that is gone."""
         self._blocked.pop(stream.stream_id, None)
         self.pending_bytes -= stream.pending_bytes
         stream.pending_bytes = 0
-        stream.pending.clear()
+        stream.pending = None
 
     def reset(self, stream_id: int, code: int) -> None:
         self.frame(RST_STREAM, 0, stream_id, code.to_bytes(4, "big"))

@@ -15,7 +15,6 @@ content-length announces is not compared with the body.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from triomq.http2 import frames
@@ -34,18 +33,22 @@ SETTINGS_COST: Final = 8
 """A SETTINGS frame may change the windows of all streams, so it counts as several frames."""
 
 
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """What one connection may have. The window of a connection cannot be made smaller than the protocol's default."""
 
-    max_streams: int = 1000
-    stream_window_bytes: int = 256 * 1024
-    connection_window_bytes: int = 1024 * 1024
-
-    def __post_init__(self) -> None:
-        if self.connection_window_bytes <= DEFAULT_WINDOW_BYTES:
+    def __init__(
+        self,
+        *,
+        max_streams: int = 1000,
+        stream_window_bytes: int = 256 * 1024,
+        connection_window_bytes: int = 1024 * 1024,
+    ) -> None:
+        if connection_window_bytes <= DEFAULT_WINDOW_BYTES:
             least = DEFAULT_WINDOW_BYTES + 1
-            raise ValueError(f"a window of {self.connection_window_bytes} bytes; the least is {least}")
+            raise ValueError(f"a window of {connection_window_bytes} bytes; the least is {least}")
+        self.max_streams = max_streams
+        self.stream_window_bytes = stream_window_bytes
+        self.connection_window_bytes = connection_window_bytes
 
 
 class ServerSide:
@@ -98,16 +101,16 @@ class ServerSide:
             for frame in found:
                 try:
                     event = self._handle(frame)
-                except StreamFault as error:
-                    event = self._stream_failed(error)
+                except StreamFault as stream_fault:
+                    event = self._stream_failed(stream_fault)
                 if event is not None:
                     events.append(event)
             if fault is not None:
                 raise fault
-        except ConnectionFault as error:
-            events.append(self._failed(error.code, error.reason))
-        except HeaderFault as error:
-            events.append(self._failed(error.code, error.reason))
+        except ConnectionFault as connection_fault:
+            events.append(self._failed(connection_fault.code, connection_fault.reason))
+        except HeaderFault as header_fault:
+            events.append(self._failed(header_fault.code, header_fault.reason))
         if self._sender.pending_bytes:
             self._pump()
         return events

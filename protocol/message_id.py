@@ -39,6 +39,11 @@ def parse_offset_message_id(text: str) -> tuple[HostPort, int]:
         raise ProtocolError(f"{text!r} is not an offset message id (32 or 56 hex digits)") from None
 
 
+def physical_offset_in(made: bytes) -> int:
+    """Return the physical offset in an offset message id that `offset_message_id_bytes_reference` has made."""
+    return int(made[-16:], 16)
+
+
 class UniqKeyMaker:
     """Generates the UNIQ_KEYs of one process. Not thread-safe."""
 

@@ -40,11 +40,9 @@ class ReceiptHandle(NamedTuple):
 
     def text(self) -> str:
         """Return the handle as clients send it."""
-        parts: list[object] = [self.start_offset, self.popped_ms, self.invisible_ms, self.revive_queue_id, self.kind]
-        parts += [self.broker_name, self.queue_id]
-        if self.queue_offset is not None:
-            parts.append(self.queue_offset)
-        return " ".join(map(str, parts))
+        begin = f"{self.start_offset} {self.popped_ms} {self.invisible_ms} {self.revive_queue_id}"
+        queue = f"{self.kind} {self.broker_name} {self.queue_id}"
+        return f"{begin} {queue}" if self.queue_offset is None else f"{begin} {queue} {self.queue_offset}"
 
 
 def parse_handle(text: str) -> ReceiptHandle:

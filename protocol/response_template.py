@@ -118,6 +118,9 @@ class ResponseTemplate:
             return _fill_json(self.json, (code, *values, RPC_RESPONSE, request.opaque, b"", VERSION), b"")
         return None
 
+    def place_of(self, name: str) -> int:
+        return self._names.index(name)
+
     def fields(self, values: Sequence[Value]) -> dict[str, str]:
         """Return extFields as a mapping."""
         fields = dict(self._constants)
@@ -164,6 +167,10 @@ class TemplatedResponse(RemotingCommand):
     @ext_fields.setter
     def ext_fields(self, value: dict[str, str] | None) -> None:
         self._ext = {} if value is None else value
+
+    def value(self, name: str) -> Value:
+        """Return one of `values`, for a reader within the broker that needs no mapping."""
+        return self.values[self._template.place_of(name)]
 
     def frame(self, body: Body) -> bytes | None:
         """Return the frame with this body, or None if it must be encoded field by field: in a codec without a template,

@@ -36,7 +36,7 @@ from triomq.remoting.log import get_logger
 from triomq.remoting.scheduling.step_line import Steps
 from triomq.remoting.turn import Turn
 from triomq.remoting.unanswered import Unanswered
-from triomq.remoting.waiting_requests import WaitingRequests
+from triomq.remoting.waiting_requests import Later, WaitingRequests
 
 log = get_logger("triomq.remoting.connection")
 
@@ -177,13 +177,13 @@ class Connection:
         the turn has lasted long enough."""
         return self._output_bytes > self.backpressure.room_bytes or self.turn.is_over()
 
-    def postpone(self, later: RemotingCommand | Callable[[], None]) -> None:
+    def postpone(self, later: RemotingCommand | Callable[[], None], size_bytes: int = 0) -> None:
         """Handle a request, or call a function, in a later turn, unless the connection is closed by then. Requests that
-        arrive meanwhile may be handled before."""
+        arrive meanwhile may be handled before. `size_bytes` is what the function holds."""
         if not self._waiting:
             self._spent_seconds = 0.0
             self._is_in_order = False
-        self._waiting.append(later)
+        self._waiting.append(later if isinstance(later, RemotingCommand) else Later(later, size_bytes))
         self._wait_for_turn()
 
     def work(self) -> bool:
@@ -201,7 +201,7 @@ class Connection:
                 if isinstance(each, RemotingCommand):
                     self._handler.handle(self, each)
                 else:
-                    each()
+                    each.function()
                 scheduler.handled(self._output_bytes - before_bytes)
                 if not scheduler.slice_may_continue(turn.read_clock()):
                     break

@@ -254,6 +254,22 @@ def test_constant_tuples_of_compiled_modules_are_objects(name: str) -> None:
     assert not bare, f"annotate {bare} with Final[tuple[..., ...]]"
 
 
+@pytest.mark.parametrize("name", sorted(compiled_modules()))
+def test_names_of_caught_exceptions_have_one_class(name: str) -> None:
+    """A variable of a compiled class holds no other class: `except A as error` and `except B as error` in one function
+    would end in a TypeError."""
+    tree = ast.parse((ROOT / name).read_text())
+    compiled = names_from_compiled_modules(tree)
+    mixed = []
+    for function in ast.walk(tree):
+        caught: dict[str, set[str]] = {}
+        for node in ast.walk(function) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ():
+            if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
+                caught.setdefault(node.name, set()).add(ast.unparse(node.type))
+        mixed += [classes for classes in caught.values() if len(classes) > 1 and classes & compiled]
+    assert not mixed, f"give {mixed} a name each"
+
+
 def test_what_is_compiled_exists() -> None:
     assert {name for name in compiled_modules() if not (ROOT / name).is_file()} == set()
 

@@ -34,7 +34,8 @@ class CallRequest(RemotingCommand):
         self, headers: Mapping[bytes, bytes], code: int, ext_fields: Fields, body: bytes, opaque: int, language: int
     ) -> None:
         """`headers` are those of the call."""
-        found = _AUTHORIZATION.match(headers.get(b"authorization", b""))
+        authorization = headers.get(b"authorization")
+        found = _AUTHORIZATION.match(authorization) if authorization is not None else None
         access_key = found[1].decode("utf-8", "replace") if found is not None else ""
         if access_key:
             ext_fields = {**(ext_fields or {}), ACCESS_KEY: access_key}

@@ -8,8 +8,7 @@ error. gRPC's own status is OK then; other ones are for what is no call at all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from triomq.broker.grpc.client import GrpcClient
 from triomq.broker.grpc.results import INTERNAL_SERVER_ERROR, OK, Refused, set_status
@@ -23,8 +22,7 @@ from triomq.remoting.log import get_logger
 log = get_logger("triomq.broker.grpc")
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(NamedTuple):
     """`request` and `response` are protobuf classes. `is_urgent`: its calls are handled before the others of their
     connection. `is_stream`: each message of a request is handled as it comes, and the client ends the call."""
 
@@ -34,6 +32,11 @@ class Method:
     function: Callable[[Call, Any], None]
     is_urgent: bool = False
     is_stream: bool = False
+
+
+def encoded(response: Any) -> bytes:
+    """Return an answer (a protobuf message) as it is sent."""
+    return encode_message(response.SerializeToString())
 
 
 class Answers(Protocol):
@@ -118,11 +121,15 @@ class Call:
         self.reply(response)
 
     def send(self, response: Any) -> bool:
-        """Send an answer of several. Return False if the call is over."""
+        """Send an answer, which more may follow. Return False if the call is over."""
+        return self.send_encoded(encoded(response))
+
+    def send_encoded(self, data: bytes) -> bool:
+        """Send answers, which more may follow. Return False if the call is over."""
         if self.is_over:
             return False
         self._begin()
-        self.connection.send_data(self.stream_id, encode_message(response.SerializeToString()))
+        self.connection.send_data(self.stream_id, data)
         self.connection.sent()
         return True
 

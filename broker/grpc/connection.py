@@ -268,7 +268,7 @@ class GrpcConnection(Connection):
     def _handle_soon(self, call: Call, message: bytes) -> None:
         """Handle a call in this turn, or in a later one."""
         if self.must_wait():
-            self.postpone(partial(self._handle, call, message))
+            self.postpone(partial(self._handle, call, message), len(message))
         else:
             self._handle(call, message)
 

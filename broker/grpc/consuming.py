@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from triomq.broker.assembly.serving import Serving
-from triomq.broker.grpc.call import Call
+from triomq.broker.grpc.call import Call, encoded
 from triomq.broker.grpc.gathering import Gathering, ask
 from triomq.broker.grpc.held import Place
 from triomq.broker.grpc.messages import fill, set_ms, to_ms
@@ -24,9 +24,10 @@ from triomq.broker.processors.pop import MAX_INVISIBLE_MS, MAX_MESSAGES, MIN_INV
 from triomq.grpc_front import schema
 from triomq.protocol.codes import POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
-from triomq.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
+from triomq.protocol.headers.pop import ChangeInvisibleTimeResponseHeader
 from triomq.protocol.receipt_handle import NORMAL, ReceiptHandle, ReceiptHandleError, parse_handle
 from triomq.protocol.record import iterate_records
+from triomq.protocol.response_template import TemplatedResponse
 from triomq.protocol.subscription import SQL92, TAG
 
 Code: Final = schema.Code
@@ -38,7 +39,18 @@ ANSWER_SECONDS: Final = 1.0
 """How long before the deadline of a receive it is answered."""
 TO_DEAD_LETTERS: Final = "-1"
 """The delay level that sends a message back to the dead letters."""
-_NOTHING: Final = (int(ResponseCode.PULL_NOT_FOUND), POLLING_TIMEOUT)
+_SQL: Final = int(schema.FilterType.SQL)
+_NOTHING: Final[tuple[int, ...]] = (int(ResponseCode.PULL_NOT_FOUND), POLLING_TIMEOUT)
+
+
+def _found() -> bytes:
+    """Return the first answer to a receive that gets messages."""
+    head = schema.ReceiveMessageResponse()
+    set_status(head.status, OK, None)
+    return encoded(head)
+
+
+_FOUND: Final = _found()
 
 
 class Consuming:
@@ -49,7 +61,7 @@ class Consuming:
         self._groups = serving.tables.metadata.groups
         self._pop = serving.pop
         self._routes = routes
-        self._broker = serving.tables.configuration.broker
+        self._name = serving.tables.configuration.broker.broker_name
         self._now_ms = serving.tables.now_ms
         self._reading = serving.store.reading
 
@@ -74,7 +86,7 @@ class Consuming:
             "pollTime": str(_wait_ms(call, request)),
             "bornTime": str(self._now_ms()),
             "initMode": "1",
-            "expType": SQL92 if expression.type == schema.FilterType.SQL else TAG,
+            "expType": SQL92 if expression.type == _SQL else TAG,
             "exp": expression.expression or "*",
         }
         if self._is_in_order(request.group.name):
@@ -89,41 +101,38 @@ class Consuming:
         if response.code == POLLING_FULL:
             raise Refused(Code.TOO_MANY_REQUESTS, response.remark or "too many messages in flight")
         check(response)
-        header = response.header(PopMessageResponseHeader)
+        assert isinstance(response, TemplatedResponse)  # PopProcessor._response
+        popped_ms, invisible_ms = response.value("popTime"), response.value("invisibleTime")
+        assert isinstance(popped_ms, int) and isinstance(invisible_ms, int)
         found = {
             (Key(topic, group, stored.queue_id), stored.queue_offset): stored
             for stored in iterate_records(response.body, decompress=False)
         }
-        if call.connection.is_full:
-            self._pop.give_back(dict.fromkeys(found, header.pop_time))
+        if call.is_over or call.connection.is_full:
+            self._pop.give_back(dict.fromkeys(found, popped_ms))
             raise Refused(Code.TOO_MANY_REQUESTS, "earlier messages wait for this client to take them")
-        head = schema.ReceiveMessageResponse()
-        set_status(head.status, OK, None)
-        call.send(head)
-        lost: dict[Place, int] = {}  # nobody waits for the answer any more
+        answers = [_FOUND]
+        left: dict[Place, int] = {}
         inflated_bytes = 0
         for place, stored in found.items():
             if inflated_bytes > MAX_INFLATED_BYTES:
-                lost[place] = header.pop_time  # it comes with the next receive
+                left[place] = popped_ms  # it comes with the next receive
                 continue
             answer = schema.ReceiveMessageResponse()
             fill(answer.message, stored, topic)
             inflated_bytes += max(0, len(answer.message.body) - len(stored.body))
-            handle = ReceiptHandle(
-                *(header.pop_time, header.invisible_time, NORMAL, self._broker.broker_name),
-                *(stored.queue_id, stored.queue_offset, stored.queue_offset),
-            )
+            offset = stored.queue_offset
+            handle = ReceiptHandle(popped_ms, invisible_ms, NORMAL, self._name, stored.queue_id, offset, offset)
             answer.message.system_properties.receipt_handle = handle.text()
-            if not call.send(answer):
-                lost[place] = header.pop_time
-                continue
+            answers.append(encoded(answer))
             if is_push:
-                call.client.held.add(place, header.pop_time)
+                call.client.held.add(place, popped_ms)
             self._traces.received(call.client, group, stored, handle)
-        self._pop.give_back(lost)
+        self._pop.give_back(left)
         last = schema.ReceiveMessageResponse()
         set_ms(last.delivery_timestamp, self._now_ms())
-        call.send(last)
+        answers.append(encoded(last))
+        call.send_encoded(b"".join(answers))
         call.finish()
 
     # What becomes of received messages.
@@ -133,22 +142,23 @@ class Consuming:
         topic, group = legal_topic(request.topic.name), request.group.name
         if not request.entries:
             raise Refused(Code.BAD_REQUEST, "the request acknowledges nothing")
-        handles = [_handle(entry.receipt_handle) for entry in request.entries]
+        acks = [(entry.message_id, entry.receipt_handle) for entry in request.entries]
+        handles = [_handle(text) for _, text in acks]
 
         def done(responses: list[RemotingCommand]) -> None:
             answer = schema.AckMessageResponse()
-            for entry, handle, response in zip(request.entries, handles, responses, strict=True):
-                result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
-                set_status(result.status, _code_of_handle(response), response.remark)
-                if result.status.code == OK:
+            for (message_id, text), handle, response in zip(acks, handles, responses, strict=True):
+                code = _code_of_handle(response)
+                set_status(answer.entries.add(message_id=message_id, receipt_handle=text).status, code, response.remark)
+                if code == OK:
                     call.client.held.done(_place(topic, group, handle))
-                    self._traces.consumed(call.client, group, entry.message_id, handle, is_good=True)
+                    self._traces.consumed(call.client, group, message_id, handle, is_good=True)
             sum_up(answer)
             call.reply(answer)
 
         gathering = Gathering(call, len(handles), done)
-        for place, (entry, handle) in enumerate(zip(request.entries, handles, strict=True)):
-            fields = _handle_fields(topic, group, handle, entry.receipt_handle)
+        for place, ((_, text), handle) in enumerate(zip(acks, handles, strict=True)):
+            fields = _handle_fields(topic, group, handle, text)
             gathering.ask(place, RequestCode.ACK_MESSAGE, fields)
 
     def change_invisible_duration(self, call: Call, request: Any) -> None:

@@ -11,10 +11,10 @@ import zlib
 from typing import Any, Final
 
 from triomq.broker.assembly.serving import Serving
-from triomq.broker.grpc.bodies import body_to_store
+from triomq.broker.grpc.bodies import BODY_ENCODING, GZIP, GZIP_NAME, body_to_store
 from triomq.broker.grpc.call import Call
 from triomq.broker.grpc.gathering import Gathering, ask
-from triomq.broker.grpc.messages import SHARDING_KEY, properties_of, recovery_seconds, to_ms
+from triomq.broker.grpc.messages import SHARDING_KEY, TRANSACTION, properties_of, recovery_seconds, to_ms
 from triomq.broker.grpc.results import Refused, check, code_of, set_status, sum_up
 from triomq.broker.grpc.routes import legal_topic
 from triomq.broker.grpc.traces import Traces
@@ -25,9 +25,10 @@ from triomq.protocol import sys_flag
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.headers.send import SendMessageResponseHeader
-from triomq.protocol.message_id import parse_offset_message_id
+from triomq.protocol.message_id import physical_offset_in
 from triomq.protocol.properties import format as format_properties
 from triomq.protocol.properties import parse as parse_properties
+from triomq.protocol.response_template import TemplatedResponse
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
 from triomq.store.delay import DelayLevels
 
@@ -53,7 +54,7 @@ class Producing:
         if not request.messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "the request has no message")
         topic = legal_topic(request.messages[0].topic.name)
-        if any(message.topic.name != topic for message in request.messages):
+        if len(request.messages) > 1 and any(message.topic.name != topic for message in request.messages):
             raise Refused(Code.MESSAGE_CORRUPTED, "the messages of one request have several topics")
         sends = [self._prepared(topic, message) for message in request.messages]
         ids = [message.system_properties.message_id for message in request.messages]
@@ -91,11 +92,15 @@ class Producing:
         system = message.system_properties
         properties = properties_of(message)
         body, flags = message.body, 0
-        if system.body_encoding == schema.Encoding.GZIP:
-            body, flags = body_to_store(body, limit), sys_flag.COMPRESSED
+        if system.body_encoding == GZIP:
+            compressed = body_to_store(body, limit)
+            if compressed is not None:
+                body, flags = compressed, sys_flag.COMPRESSED
+            else:
+                properties[BODY_ENCODING] = GZIP_NAME
         if system.HasField("delivery_timestamp"):
             properties[names.DELAY] = self._delay_level(to_ms(system.delivery_timestamp))
-        if system.message_type == schema.MessageType.TRANSACTION:
+        if system.message_type == TRANSACTION:
             flags |= sys_flag.TRANSACTION_PREPARED
             properties |= {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: topic}
             seconds = recovery_seconds(system)
@@ -172,15 +177,22 @@ def transaction_id(physical_offset: int, queue_offset: int) -> str:
     return f"{physical_offset}-{queue_offset}"
 
 
+def _place_of(response: RemotingCommand) -> tuple[int, int]:
+    """Return queue offset and physical offset of the message that a send has stored."""
+    assert isinstance(response, TemplatedResponse)  # SendAnswer.finish
+    queue_offset, made = response.value("queueOffset"), response.value("msgId")
+    assert isinstance(queue_offset, int) and isinstance(made, bytes)
+    return queue_offset, physical_offset_in(made)
+
+
 def _reply_sent(call: Call, message_ids: list[str], responses: list[RemotingCommand]) -> None:
     answer = schema.SendMessageResponse()
     for message_id, response in zip(message_ids, responses, strict=True):
         entry = answer.entries.add(message_id=message_id)
         set_status(entry.status, code_of(response), response.remark)
         if response.code in _STORED:
-            header = response.header(SendMessageResponseHeader)
-            entry.offset = header.queue_offset
-            _, physical_offset = parse_offset_message_id(header.msg_id)
-            entry.transaction_id = transaction_id(physical_offset, header.queue_offset)
+            queue_offset, physical_offset = _place_of(response)
+            entry.offset = queue_offset
+            entry.transaction_id = transaction_id(physical_offset, queue_offset)
     sum_up(answer)
     call.reply(answer)

@@ -8,10 +8,11 @@ from triomq.grpc_front.schema import Code
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 
-OK: Final = Code.OK
-CLIENT_ID_REQUIRED: Final = Code.CLIENT_ID_REQUIRED
-TOO_MANY_REQUESTS: Final = Code.TOO_MANY_REQUESTS
-INTERNAL_SERVER_ERROR: Final = Code.INTERNAL_SERVER_ERROR
+# Plain ints, because accessing a value of a protobuf enum takes ten times as long.
+OK: Final = int(Code.OK)
+CLIENT_ID_REQUIRED: Final = int(Code.CLIENT_ID_REQUIRED)
+TOO_MANY_REQUESTS: Final = int(Code.TOO_MANY_REQUESTS)
+INTERNAL_SERVER_ERROR: Final = int(Code.INTERNAL_SERVER_ERROR)
 
 ACCESS_DENIED: Final = "org.apache.rocketmq.acl."
 """How the remark of a refusal for want of permission begins (RocketMQ: AclException)."""
@@ -41,7 +42,7 @@ class Refused(Exception):
 def code_of(response: RemotingCommand) -> int:
     """Return the status for the response to a request of remoting."""
     if response.code == ResponseCode.SUCCESS:
-        return int(OK)
+        return OK
     if (response.remark or "").startswith(ACCESS_DENIED):
         return int(Code.UNAUTHORIZED)
     return int(_OF_RESPONSES.get(response.code, INTERNAL_SERVER_ERROR))
@@ -55,9 +56,11 @@ def set_status(status: Any, code: int, text: str | None) -> None:
 
 def sum_up(answer: Any) -> None:
     """Set the status of an answer that has entries."""
-    codes = {entry.status.code for entry in answer.entries}
-    answer.status.code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
-    answer.status.message = answer.entries[0].status.message
+    entries = answer.entries
+    first = entries[0].status
+    codes = {entry.status.code for entry in entries} if len(entries) > 1 else {first.code}
+    answer.status.code = first.code if len(codes) == 1 else Code.MULTIPLE_RESULTS
+    answer.status.message = first.message
 
 
 def check(response: RemotingCommand) -> None:

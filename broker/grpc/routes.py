@@ -25,7 +25,7 @@ DEFAULT_PORT: Final = 8081
 _PORT: Final = re.compile(r"\d{1,5}", re.ASCII)
 ALL_QUEUES: Final = -1
 # A topic has no type here, so it takes messages of all of them.
-_READABLE: Final = (schema.Permission.READ, schema.Permission.READ_WRITE)
+_READABLE: Final[tuple[int, ...]] = (schema.Permission.READ, schema.Permission.READ_WRITE)
 MESSAGE_TYPES: Final = tuple(schema.MessageType.Value(name) for name in ("NORMAL", "FIFO", "DELAY", "TRANSACTION"))
 
 

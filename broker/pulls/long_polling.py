@@ -116,7 +116,7 @@ class Parked:
         self.connection = connection
         self.request = request
         self.patience_end = patience_end
-        self.held_bytes = PARKED_BYTES + request.held_bytes + len(expression or "")
+        self.held_bytes = PARKED_BYTES + len(expression or "")
         self.is_parked = False
         self.waited_for: object = None  # what it waits for, or waited for last
         self.is_delayed = False  # it waits for a quota, or did, and is counted among those
@@ -241,6 +241,7 @@ class LongPolling:
     def _enter(self, parked: Parked, due: float) -> None:
         connection = parked.connection
         parked.is_parked = True
+        parked.held_bytes += parked.request.held_bytes
         self._pool.entered(parked)
         mine = self._by_connection.get(connection)
         if mine is None:

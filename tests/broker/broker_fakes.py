@@ -56,7 +56,7 @@ class FakeConnection(Connection):
     def must_wait(self) -> bool:
         return self.is_full
 
-    def postpone(self, later: RemotingCommand | Callable[[], None]) -> None:
+    def postpone(self, later: RemotingCommand | Callable[[], None], size_bytes: int = 0) -> None:
         assert not isinstance(later, RemotingCommand)
         self.postponed.append(later)
 

@@ -11,12 +11,12 @@ import trio.testing
 from trio.testing import MockClock
 
 from triomq.protocol.address import HostPort
-from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.command import HELD_BYTES, RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
-from triomq.remoting.scheduling.policy import INTERACTIVE
+from triomq.remoting.scheduling.policy import INTERACTIVE, READ_AHEAD_BYTES
 from triomq.remoting.turn import Turn
 
 HERE = HostPort("127.0.0.1", 1)
@@ -265,6 +265,17 @@ async def test_a_postponed_answer_is_given_in_a_later_turn_with_room_for_it(
         await trio.testing.wait_all_tasks_blocked()
         assert given == list(range(number + 1))
         link.take_all()
+
+
+async def test_what_a_function_holds_counts_until_it_is_called(bench: Bench, autojump_clock: MockClock) -> None:
+    link = bench.connect()
+    memory = link.connection.backpressure.memory
+    link.connection.postpone(lambda: None, READ_AHEAD_BYTES)
+    assert memory.held_bytes == READ_AHEAD_BYTES + HELD_BYTES
+    assert not link.is_read, "it is as much as waits at most"
+    bench.nursery.start_soon(bench.turn.run)
+    await trio.testing.wait_all_tasks_blocked()
+    assert (memory.held_bytes, link.is_read) == (0, True)
 
 
 async def test_an_answer_must_wait_when_the_turn_is_over(bench: Bench, autojump_clock: MockClock) -> None:
