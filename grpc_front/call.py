@@ -12,6 +12,7 @@ from triomq.http2.hpack import Field
 
 _TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])\Z")
 _UNIT_SECONDS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_CONTENT: Final = b"application/grpc"
 _CONTENT_TYPE: Final = re.compile(rb"application/grpc(?:[+;].*)?\Z")
 
 
@@ -31,7 +32,8 @@ def read_call(request: list[Field]) -> Call:
         fields[name] = fields[name] + b"," + value if name in fields else value
     if fields[b":method"] != b"POST":
         raise CallFailed(GrpcStatus.UNIMPLEMENTED, "a call of gRPC is a POST")
-    if _CONTENT_TYPE.match(fields.get(b"content-type", b"")) is None:
+    kind = fields.get(b"content-type", b"")
+    if kind != _CONTENT and _CONTENT_TYPE.match(kind) is None:
         raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "the content type is not application/grpc")
     timeout = fields.get(b"grpc-timeout")
     return Call(

@@ -103,7 +103,8 @@ def fill(message: Any, stored: MessageExt, topic: str) -> None:
     system.message_id = properties.get(names.UNIQ_KEY) or stored.offset_msg_id
     if names.TAGS in properties:
         system.tag = properties[names.TAGS]
-    system.keys.extend(properties.get(names.KEYS, "").split())
+    if names.KEYS in properties:
+        system.keys.extend(properties[names.KEYS].split())
     if SHARDING_KEY in properties:
         system.message_group = properties[SHARDING_KEY]
     if TRACE_CONTEXT in properties:
