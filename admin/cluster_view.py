@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 from triomq.admin import bodies
-from triomq.admin.errors import AdminError, NotFound, UsageError
+from triomq.admin.errors import AdminError, NotFound, Unreachable, UsageError
 from triomq.admin.messages import Queue, offset_at, pull
-from triomq.admin.routes import RETRY_PREFIX, all_topics, queue_items
+from triomq.admin.routes import RETRY_PREFIX, all_topics, any_address, queue_items
 from triomq.admin.session import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from triomq.admin.run import Run
@@ -47,6 +48,22 @@ def chosen_brokers(run: Run) -> dict[str, str]:
         if name not in masters and ":" not in name:
             raise NotFound(f"no master {name!r} is registered: there are {', '.join(masters)}")
     return {name: masters.get(name, name) for name in wanted} or masters
+
+
+def chosen_members(run: Run) -> list[tuple[str, int | None, str]]:
+    """Return (broker name, broker id, address) of those that --broker names, else of all, slaves included. A broker
+    that is given as HOST:PORT has that as its name, and no id. Raises NotFound."""
+    every = [(name, number, address) for name, table in broker_table(run).items() for number, address in table.items()]
+    if not every:
+        raise NotFound("no NameServer knows a broker: is one running, and does it name these NameServers?")
+    chosen: list[tuple[str, int | None, str]] = []
+    for wanted in run.every("broker"):
+        found = [each for each in every if wanted in (each[0], f"{each[0]}/{each[1]}")]
+        if not found and ":" not in wanted:
+            known = ", ".join(sorted({name for name, _, _ in every}))
+            raise NotFound(f"no broker {wanted!r} is registered: there are {known}")
+        chosen += found or [(wanted, None, wanted)]
+    return chosen or list(every)
 
 
 def group_names(run: Run, masters: dict[str, str] | None = None) -> list[str]:
@@ -107,6 +124,35 @@ def backlog(row: dict[str, Any]) -> int:
     return max(0, int(row["brokerOffset"]) - int(row["consumerOffset"]))
 
 
+def behind_ms(run: Run, queue: QueueKey, row: dict[str, Any], now: int) -> int | None:
+    """Return the age of the last message that a group has read of a queue, if there are later ones; of the first that
+    waits, if it has read none; 0 without a backlog, None if it is unknown."""
+    if backlog(row) == 0:
+        return 0
+    last = int(row.get("lastTimestamp", 0)) or _store_time(run, queue, int(row["consumerOffset"]))
+    return max(0, now - last) if last else None
+
+
+def _store_time(run: Run, queue: QueueKey, offset: int) -> int:
+    """Return when a message was stored; 0 if its master does not tell."""
+    topic, name, number = queue
+    address = run.session.broker_addresses(name).get(0)
+    if address is None:
+        return 0
+    try:
+        _, _, messages = pull(run, Queue(topic, name, number, address), offset, 1)
+    except AdminError:
+        return 0
+    return messages[0].store_timestamp if messages else 0
+
+
+def longest(delays: Iterable[int | None]) -> int | None:
+    """Return the longest that is known; None if there are some, and none is known."""
+    every = list(delays)
+    known = [each for each in every if each is not None]
+    return max(known) if known else None if every else 0
+
+
 def members(run: Run, group: str) -> dict[str, dict[str, Any]]:
     """Return the connections of a group's members by client id."""
     found: dict[str, dict[str, Any]] = {}
@@ -121,17 +167,22 @@ def members(run: Run, group: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def topic_queues(run: Run, topic: str) -> list[tuple[str, int, str, int, int]]:
-    """Return (broker name, queue id, address, first offset, next offset) of all queues at masters."""
+def topic_queues(run: Run, topic: str, *, may_be_slaves: bool = False) -> list[tuple[str, int, str, int, int]]:
+    """Return (broker name, queue id, address, first offset, next offset) of all queues at masters; with
+    `may_be_slaves` at a slave where no master is registered. Raises Unreachable if there is no such broker."""
     route = run.session.route(topic)
     found = []
+    lost = []
     for data in sorted(route["brokerDatas"], key=lambda each: str(each["brokerName"])):
-        address = data["brokerAddrs"].get("0")
+        address = any_address(data) if may_be_slaves else data["brokerAddrs"].get("0")
         if address is None:
+            lost.append(data["brokerName"])
             continue
         table = bodies.loads(run.session.call(address, 202, {"topic": topic}).body).get("offsetTable", {})
         for (_, name, number), offsets in sorted(queue_items(table), key=lambda item: item[0]):
             found.append((name, number, address, offsets["minOffset"], offsets["maxOffset"]))
+    if lost and not found:
+        raise Unreachable(f"topic {topic!r} has no master now: none of {', '.join(lost)} is registered")
     return found
 
 

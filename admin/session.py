@@ -36,7 +36,7 @@ class Refused(AdminError):
     """A NameServer or broker responded with a code other than SUCCESS."""
 
     def __init__(self, address: str, response: Response) -> None:
-        remark = " ".join(response.remark.split()) or "no reason given"
+        remark = _without_java(" ".join(response.remark.split())) or "no reason given"
         super().__init__(f"{address} refused: {remark} (code {response.code})")
         self.address = address
         self.code = response.code
@@ -45,6 +45,15 @@ class Refused(AdminError):
             self.exit_status = NotFound.exit_status
         elif response.code in _NOT_ALLOWED or "AclException" in response.remark:
             self.exit_status = NotAllowed.exit_status
+
+
+def _without_java(remark: str) -> str:
+    """Return a reason without the class of Java's exception before it and the place in Java's source behind it, which
+    brokers send as RocketMQ's do: they tell operators nothing."""
+    import re
+
+    remark = re.sub(r"^([a-z_]\w*\.)+[A-Z]\w*(Exception|Error): ?", "", remark)
+    return re.sub(r",? ([a-z_]\w*\.)+[A-Z]\w*\.\w+\(\w+\.java:\d+\)$", "", remark)
 
 
 class Session:

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 
 NAME_SERVERS = ("namesrvAddr", "n", "ADDRESSES", "the NameServers, HOST:PORT;HOST:PORT")
 HELP = ("help", "h", "", "show this text")
+# What every command accepts, before or after its name (__main__.GLOBAL_OPTIONS).
+GENERAL = (
+    ("output", "FORMAT", "table, json or jsonl"),
+    ("fields", "A,B", "only these columns"),
+    ("no-header", "", "a table without the names of its columns"),
+    ("timeout", "SECONDS", "how long to wait for a response"),
+    ("watch", "[SECONDS]", "run it again and again"),
+    ("dry-run", "", "show what it would change, and change nothing"),
+    ("yes", "", "change it without a question"),
+    ("context", "NAME", "the cluster that `mqadmin context add` has given this name"),
+    ("verbose", "", "where an error came from"),
+)
 NEAR = 0.75
 """The likeness (difflib's ratio) from which a name is suggested: one letter more or less in a word of three."""
 SEPARATOR = "\0"  # between the values of a repeated option: no word of a command line has it
@@ -45,10 +57,13 @@ class Verb:
         for name, letter, value, _ in self.options:
             short = f"-{letter}, " if letter else "    "
             heads.append(f"  {short}--{name}{' ' + value.removesuffix('...') if value else ''}")
-        column = max([len(head) for head in heads]) + 2
+        general = [f"      --{name} {value}".rstrip() for name, value, _ in GENERAL]
+        column = max([len(head) for head in heads + general]) + 2
         lines = [" ".join(["usage: mqadmin", self.name, *self.arguments, "[options]"]), "", self.help, ""]
         for head, (_, _, value, text) in zip(heads, self.options, strict=True):
             lines.append(head.ljust(column) + text + (" (may be repeated)" if value.endswith("...") else ""))
+        lines += ["", "Every command has:"]
+        lines += [head.ljust(column) + text for head, (_, _, text) in zip(general, GENERAL, strict=True)]
         return "\n".join(lines)
 
     def parse(self, words: list[str]) -> dict[str, str]:
@@ -102,7 +117,8 @@ class Verb:
         for argument in self.arguments:
             name = argument.strip("[].")
             if argument.endswith("...]"):
-                values[name] = SEPARATOR.join(free)
+                if free:
+                    values[name] = SEPARATOR.join(free)
                 free = []
             elif free:
                 values[name] = free.pop(0)

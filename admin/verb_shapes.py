@@ -26,7 +26,7 @@ DEAD = {
     "resentAs": "string?",
 }
 MOVED = {"group": "string", **QUEUE, "before": "integer?", "offset": "integer"}
-SETTING = {"brokerName": "string", "key": "string", "value": "string"}
+SETTING = {"brokerName": "string", "brokerId": "integer?", "key": "string", "value": "string"}
 CHECK = {
     "check": "string",
     "status": "string",
@@ -45,7 +45,7 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "backlog": "integer",
         "inFlight": "integer?",
         "ready": "integer?",
-        "behindMs": "integer",
+        "behindMs": "integer?",
         "members?": "integer",
         "topics?": "[string]",
         "topic?": "string",
@@ -152,7 +152,7 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "loopLagMs?": "number?",
         "diskPercent?": "number",
         "backlog?": "integer",
-        "behindMs?": "integer",
+        "behindMs?": "integer?",
         "grew?": "integer?",
     },
     "bench": {

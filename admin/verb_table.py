@@ -15,6 +15,12 @@ Option = tuple[str, str, str, str]
 
 _BROKER: Option = ("broker", "b", "NAME", "only this broker")
 _BROKERS: Option = ("broker", "b", "NAME...", "only this broker, a name or HOST:PORT; otherwise all masters")
+_MEMBERS: Option = (
+    "broker",
+    "b",
+    "NAME...",
+    "only this broker: NAME, NAME/ID or HOST:PORT; otherwise all, slaves included",
+)
 _QUEUE: Option = ("queue", "q", "NUMBER", "only the queue with this number")
 _TOPIC: Option = ("topic", "t", "TOPIC", "only this topic")
 _STORE: Option = ("config", "c", "FILE", "the broker's configuration, with the sizes of its files")
@@ -58,6 +64,7 @@ VERBS: tuple[VerbRow, ...] = (
     ("offsets show", "GROUP", "Show where a group reads next", (_TOPIC,), ""),
     ("offsets reset", "GROUP TOPIC", "Move a group: first, last, a time, an offset, forwards or back", (
         ("to", "", "WHERE", "first, last, a time, an age as 15m, an offset, +N or -N"), _BROKER, _QUEUE,
+        ("create", "", "", "also a group that no broker knows"),
     ), "yes"),
     ("offsets copy", "FROM TO", "Give a group the offsets of another", (_TOPIC,), "yes"),
     ("offsets export", "GROUP", "Write offsets as JSON lines", (_TOPIC,), ""),
@@ -78,10 +85,10 @@ VERBS: tuple[VerbRow, ...] = (
         ("again", "", "", "also those that were resent before"),
     ), "yes"),
     ("dlq export", "GROUP", "Write the dead letters of a group as JSON lines", (), ""),
-    ("config get", "[KEY...]", "Show settings of brokers", (_BROKERS,), ""),
-    ("config set", "KEY VALUE", "Change a setting of brokers", (_BROKERS,), "yes"),
+    ("config get", "[KEY...]", "Show settings of brokers", (_MEMBERS,), ""),
+    ("config set", "KEY VALUE", "Change a setting of brokers", (_MEMBERS,), "yes"),
     ("config diff", "", "Show the settings in which brokers differ; exits with 1 if there are any", (
-        _BROKERS, ("all", "", "", "also names, ids and addresses, which always differ"),
+        _MEMBERS, ("all", "", "", "also names, ids and addresses, which always differ"),
     ), ""),
     ("message", "ID", "Find a message by either kind of id, without knowing topic or broker", (_TOPIC,), ""),
     ("trace", "ID", "Show what happened to a message, in the order of time", (

@@ -70,8 +70,12 @@ class Sender:
         most = 2**31
         try:
             route = self._run.session.route(topic)
-        except NotFound:
-            route = self._run.session.route("TBW102")
+        except NotFound as missing:
+            try:
+                route = self._run.session.route("TBW102")
+            except NotFound:
+                text = f"{missing} No broker creates topics that are sent to; `mqadmin updateTopic -t {topic}` does"
+                raise NotFound(text) from None
             most = NEW_TOPIC_QUEUES
         masters = {data["brokerName"]: data["brokerAddrs"].get("0") for data in route["brokerDatas"]}
         found = [

@@ -5,9 +5,17 @@ plug-ins: 0 ok, 1 warning, 2 critical, 3 unknown.
 from __future__ import annotations
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import add_in_flight, backlog, broker_table, group_names, master_table, progress
+from triomq.admin.cluster_view import (
+    add_in_flight,
+    backlog,
+    behind_ms,
+    broker_table,
+    group_names,
+    longest,
+    master_table,
+    progress,
+)
 from triomq.admin.errors import AdminError, UsageError
-from triomq.admin.verbs.lag import behind_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,11 +83,15 @@ def check_lag(run: Run) -> None:
                 raise AdminError(f"group {group!r} has no offsets")
         add_in_flight(run, progress_of)
         for group, table in progress_of.items():
-            rows = table.values()
             if run.has("seconds"):
-                found.append((group, max([behind_ms(row, now) / 1000 for row in rows], default=0.0)))
+                behind = longest([behind_ms(run, queue, row, now) for queue, row in table.items()])
+                if behind is None:
+                    if run.has("GROUP"):
+                        raise AdminError(f"how far group {group!r} is behind is unknown: it has read nothing yet")
+                    continue
+                found.append((group, behind / 1000))
             else:
-                found.append((group, float(sum(map(backlog, rows)))))
+                found.append((group, float(sum(map(backlog, table.values())))))
         return found
 
     _check(run, "lag", (60.0, 600.0) if run.has("seconds") else (10_000.0, 100_000.0), measure)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import chosen_brokers
+from triomq.admin.cluster_view import chosen_members
 from triomq.admin.commands.name_servers import properties_of
-from triomq.admin.errors import NotFound, UsageError
+from triomq.admin.errors import AdminError, NotFound, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,27 +12,22 @@ if TYPE_CHECKING:
 
 # Each broker has its own; they are in `config diff` only with --all.
 OWN = {"brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "haListenPort", "haMasterAddress"}
-
-
-def _settings(run: Run) -> dict[str, dict[str, str]]:
-    return {name: properties_of(run.session.call(address, 26).body) for name, address in chosen_brokers(run).items()}
+COLUMNS = {"brokerName": "BROKER", "brokerId": "ID", "key": "KEY"}
 
 
 def config_get(run: Run) -> None:
     wanted = run.every("KEY")
     items = []
-    for name, table in _settings(run).items():
+    for name, number, address in chosen_members(run):
+        table = properties_of(run.session.call(address, 26).body)
         for key in wanted:
-            if key not in table:
-                near = sorted(each for each in table if key.lower() in each.lower())[:5]
-                hint = f": perhaps {', '.join(near)}" if near else ""
-                raise NotFound(f"broker {name!r} has no setting {key!r}{hint}")
+            _check_known(name, key, table)
         items += [
-            {"brokerName": name, "key": key, "value": value}
+            {"brokerName": name, "brokerId": number, "key": key, "value": value}
             for key, value in sorted(table.items())
             if not wanted or key in wanted
         ]
-    run.out.table({"brokerName": "BROKER", "key": "KEY", "value": "VALUE"}, items)
+    run.out.table({**COLUMNS, "value": "VALUE"}, items)
 
 
 def config_set(run: Run) -> None:
@@ -41,18 +36,26 @@ def config_set(run: Run) -> None:
     if not key or {"\n", "=", "#"} & set(key) or "\n" in value:
         raise UsageError("a key has no '=', '#' or line break, and a value no line break")
     items = []
-    for name, address in chosen_brokers(run).items():
-        before = properties_of(run.session.call(address, 26).body).get(key)
-        if before is None:
-            raise NotFound(f"broker {name!r} has no setting {key!r}: `mqadmin config get` shows those it has")
-        run.session.call(address, 25, body=f"{key}={value}\n".encode())
-        items.append({"brokerName": name, "key": key, "before": before, "value": value})
-    run.out.table({"brokerName": "BROKER", "key": "KEY", "before": "BEFORE", "value": "VALUE"}, items)
+    for name, number, address in chosen_members(run):
+        try:
+            table = properties_of(run.session.call(address, 26).body)
+            _check_known(name, key, table)
+            run.session.call(address, 25, body=f"{key}={value}\n".encode())
+        except NotFound:
+            raise
+        except AdminError as error:  # the others are changed nevertheless
+            run.failed(f"broker {name!r} with id {number}: {error}")
+            continue
+        items.append({"brokerName": name, "brokerId": number, "key": key, "before": table[key], "value": value})
+    run.out.table({**COLUMNS, "before": "BEFORE", "value": "VALUE"}, items)
 
 
 def config_diff(run: Run) -> None:
-    """Show the settings that are not the same at all brokers."""
-    every = _settings(run)
+    """Show the settings that are not the same at all brokers. A master has its name; a slave NAME/ID."""
+    every = {
+        name if not number else f"{name}/{number}": properties_of(run.session.call(address, 26).body)
+        for name, number, address in chosen_members(run)
+    }
     if len(every) < 2:
         raise UsageError("there is one broker: a difference needs two")
     items = []
@@ -69,3 +72,16 @@ def config_diff(run: Run) -> None:
         for item in items:
             run.out.item(**item)
     run.exit_status = 1 if items else 0
+
+
+def _check_known(broker: str, key: str, table: dict[str, str]) -> None:
+    """Raise NotFound for a key that a broker does not have, with those that are like it."""
+    if key in table:
+        return
+    from difflib import get_close_matches
+
+    by_case = {each.lower(): each for each in table}
+    near = [each for name, each in by_case.items() if key.lower() in name]
+    near = near or [by_case[name] for name in get_close_matches(key.lower(), by_case, 3)]
+    hint = f": perhaps {', '.join(sorted(near)[:5])}" if near else "; `mqadmin config get` shows those it has"
+    raise NotFound(f"broker {broker!r} has no setting {key!r}{hint}")

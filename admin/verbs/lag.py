@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import add_in_flight, backlog, group_names, members, now_ms, progress
+from triomq.admin.cluster_view import add_in_flight, backlog, behind_ms, group_names, longest, members, now_ms, progress
 from triomq.admin.errors import NotFound
 from triomq.admin.java_text import iso_time
 
@@ -21,12 +21,6 @@ def lag(run: Run) -> None:
         _all(run)
 
 
-def behind_ms(row: dict[str, Any], now: int) -> int:
-    """Return the age of the last message that the group has read, if there are later ones; 0 without a backlog."""
-    last = row.get("lastTimestamp", 0)
-    return max(0, now - last) if backlog(row) > 0 and last > 0 else 0
-
-
 def _one(run: Run, group: str) -> None:
     rows = progress(run, group, run.get("topic") or None)
     if not rows:
@@ -42,7 +36,7 @@ def _one(run: Run, group: str) -> None:
             "backlog": backlog(row),
             "inFlight": row.get("inFlight"),
             "ready": row.get("ready"),
-            "behindMs": behind_ms(row, now),
+            "behindMs": behind_ms(run, (topic, name, number), row, now),
             "brokerOffset": row["brokerOffset"],
             "consumerOffset": row["consumerOffset"],
             "lastTimestamp": row.get("lastTimestamp", 0),
@@ -80,12 +74,12 @@ def _all(run: Run) -> None:
                 "backlog": waiting,
                 "inFlight": _sum(rows, "inFlight"),
                 "ready": _sum(rows, "ready"),
-                "behindMs": max([behind_ms(row, now) for row in rows.values()]),
+                "behindMs": longest([behind_ms(run, queue, row, now) for queue, row in rows.items()]),
                 "members": len(members(run, group)),
                 "topics": sorted({queue[0] for queue in rows}),
             }
         )
-    items.sort(key=lambda item: (-item["backlog"], -item["behindMs"], item["group"]))
+    items.sort(key=lambda item: (-item["backlog"], -(item["behindMs"] or 0), item["group"]))
     columns = {
         "group": "GROUP",
         "backlog": "BACKLOG",

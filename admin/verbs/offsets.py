@@ -10,7 +10,7 @@ import json
 import sys
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import backlog, members, offset_of_time, progress, topic_queues, when
+from triomq.admin.cluster_view import backlog, group_names, members, offset_of_time, progress, topic_queues, when
 from triomq.admin.commands.offsets import set_offset
 from triomq.admin.errors import AdminError, NotFound, UsageError
 from triomq.admin.messages import NEWEST, Queue
@@ -85,7 +85,10 @@ def offsets_reset(run: Run) -> None:
     target = run.get("to")
     if not target:
         raise UsageError("--to is missing: first, last, a time, an offset, +N or -N")
-    present = progress(run, group, topic)
+    read = progress(run, group)
+    if not read and not run.has("create") and group not in group_names(run):
+        raise NotFound(f"no broker knows group {group!r}; --create gives a new group its offsets")
+    present = {queue: row for queue, row in read.items() if queue[0] == topic}
     moves: list[Move] = []
     for name, number, address, first, end in topic_queues(run, topic):
         if run.has("queue") and number != run.number("queue", 0):

@@ -127,7 +127,7 @@ def _readers(run: Run, topic: str) -> list[Reader]:
     if run.has("group") and not read:
         raise NotFound(f"group {run.get('group')!r} has no offsets in topic {topic!r}")
     found = []
-    for name, number, address, first, end in topic_queues(run, topic):
+    for name, number, address, first, end in topic_queues(run, topic, may_be_slaves=True):
         if run.has("broker") and name != run.get("broker"):
             continue
         if run.has("queue") and number != run.number("queue", 0):

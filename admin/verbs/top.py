@@ -10,11 +10,20 @@ import os
 import sys
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import add_in_flight, backlog, broker_table, group_names, master_table, now_ms, progress
+from triomq.admin.cluster_view import (
+    add_in_flight,
+    backlog,
+    behind_ms,
+    broker_table,
+    group_names,
+    longest,
+    master_table,
+    now_ms,
+    progress,
+)
 from triomq.admin.commands.brokers import first_number
 from triomq.admin.errors import AdminError, Unreachable, UsageError
 from triomq.admin.output import table_lines
-from triomq.admin.verbs.lag import behind_ms
 from triomq.admin.verbs.top_rates import Rates, graph, topic_totals
 from triomq.protocol.write_times import counts_of, own_number, percentile_ms, sync_p99_ms
 
@@ -86,7 +95,7 @@ def _measured(run: Run, rates: Rates, earlier: dict[str, int]) -> tuple[Items, I
     read: Progress = {group: progress(run, group, masters=masters) for group in group_names(run, masters)}
     add_in_flight(run, read, masters)
     topics = rates.items(_totals(run, masters, read))
-    groups = _groups(read, earlier)
+    groups = _groups(run, read, earlier)
     earlier.clear()
     earlier.update({str(group["name"]): int(group["backlog"]) for group in groups})
     return brokers, topics, groups
@@ -169,20 +178,19 @@ def _brokers(run: Run) -> tuple[Items, set[str]]:
     return items, silent
 
 
-def _groups(read: Progress, earlier: dict[str, int]) -> Items:
+def _groups(run: Run, read: Progress, earlier: dict[str, int]) -> Items:
     """Return the groups that are behind, the furthest first; `grew` is the change since the last picture."""
     now = now_ms()
     items = []
     for group, table in read.items():
-        rows = table.values()
-        waiting = sum(map(backlog, rows))
+        waiting = sum(map(backlog, table.values()))
         if waiting > 0 or group in earlier:
             items.append(
                 {
                     "kind": "group",
                     "name": group,
                     "backlog": waiting,
-                    "behindMs": max([behind_ms(row, now) for row in rows], default=0),
+                    "behindMs": longest([behind_ms(run, queue, row, now) for queue, row in table.items()]),
                     "grew": waiting - earlier[group] if group in earlier else None,
                 }
             )

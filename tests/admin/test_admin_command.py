@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from golden_data import golden_lines
 
-from triomq.admin.__main__ import main
+from triomq.admin.__main__ import GLOBAL_OPTIONS, main
 from triomq.admin.command import Command, find_command, overview
 from triomq.admin.commands import MODULES, function_of
 from triomq.admin.errors import UsageError
 from triomq.admin.table import LATER, ROWS
+from triomq.admin.verb import GENERAL
 
 
 def command(name: str) -> Command:
@@ -163,3 +164,12 @@ def test_the_first_word_of_verbs_lists_those_that_begin_with_it(capsys: Capture)
 def test_a_command_like_no_other_has_no_suggestion(words: list[str], capsys: Capture) -> None:
     assert main(words) == 2
     assert capsys.readouterr().err == ""
+
+
+def test_the_help_of_a_verb_lists_what_every_command_accepts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {name for name, _, _ in GENERAL} == set(GLOBAL_OPTIONS)
+    assert {name for name, value, _ in GENERAL if value and value[0] != "["} == {
+        name for name, takes_value in GLOBAL_OPTIONS.items() if takes_value
+    }
+    assert main(["lag", "--help"]) == 0
+    assert "--dry-run" in capsys.readouterr().out

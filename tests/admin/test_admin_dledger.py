@@ -62,7 +62,7 @@ def test_who_leads_a_group_of_one_keeps_the_leadership(capsys: Capture, monkeypa
         assert lines(["dledger", "transfer", "G", "n0"], capsys) == ["transfer n0 leads G now"]
         assert main(["dledger", "transfer", "G", "n7"]) == 3
         assert "'n7' is no member: there are n0" in capsys.readouterr().err
-        assert lines(["config", "get", "dLegerLeader"], capsys)[1].split()[1:] == ["dLegerLeader", "n0"]
+        assert lines(["config", "get", "dLegerLeader"], capsys)[1].split()[1:] == ["0", "dLegerLeader", "n0"]
         assert main(["dledger", "replace", "G", "n0", "-127.0.0.1:1"]) == 2
         assert "'-127.0.0.1:1' is no member: give ID-HOST:PORT" in capsys.readouterr().err
         assert main(["dledger", "replace", "G", "n9", "-"]) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fake_cluster import TEXTS, FakeCluster, fake_cluster
 from verb_calls import items, set_offset
@@ -168,3 +170,52 @@ def test_a_slave_that_does_not_answer_is_unknown(capsys: Capture) -> None:
         [item] = items(["check", "replication", "-n", master.address], capsys, status=3)
     assert item["status"] == "UNKNOWN"
     assert "cannot connect to 127.0.0.1:1" in item["subject"]
+
+
+# -- brokers of which only some are there ------------------------------------------------------------------------------
+
+
+class Registered(FakeCluster):
+    """A broker name with these ids, all at this address."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__()
+        self.ids = ids
+
+    def _bodies(self) -> dict[int, Any]:
+        found = super()._bodies()
+        found[105]["brokerDatas"][0]["brokerAddrs"] = dict.fromkeys(self.ids, self.address)
+        return found
+
+
+def test_settings_of_slaves_are_shown_and_changed(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    with fake_cluster(Registered("0", "1")) as pair:
+        monkeypatch.setenv("NAMESRV_ADDR", pair.address)
+        assert [item["brokerId"] for item in items(["config", "get", "key"], capsys)] == [0, 1]
+        changed = items(["config", "set", "key", "new", "--yes"], capsys)
+        assert [(item["brokerName"], item["brokerId"]) for item in changed] == [("b", 0), ("b", 1)]
+        assert [body for code, _, body in pair.requests if code == 25] == [b"key=new\n"] * 2
+        assert [item["brokerId"] for item in items(["config", "get", "-b", "b/1"], capsys)] == [1, 1]
+        assert items(["config", "diff", "--all"], capsys) == []
+
+
+def test_a_broker_that_refuses_a_setting_does_not_keep_the_others_from_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    with fake_cluster(Registered("0", "1")) as pair:
+        pair.refusals[25] = (1, "not now")
+        monkeypatch.setenv("NAMESRV_ADDR", pair.address)
+        assert main(["config", "set", "key", "new", "--yes"]) == 6
+        told = capsys.readouterr().err
+        assert "broker 'b' with id 0: " in told and "broker 'b' with id 1: " in told
+
+
+def test_messages_are_read_from_a_slave_whose_master_is_down(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    with fake_cluster(Registered("1")) as slave:
+        monkeypatch.setenv("NAMESRV_ADDR", slave.address)
+        assert main(["tail", "T"]) == 0
+        assert 11 in slave.codes
+        capsys.readouterr()
+        assert main(["offsets", "show", "G"]) == 3
+        assert main(["dlq", "show", "G"]) == 4
+        assert "topic '%DLQ%G' has no master now: none of b is registered" in capsys.readouterr().err

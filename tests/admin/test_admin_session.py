@@ -182,6 +182,17 @@ def test_the_next_name_server_is_asked_when_one_cannot_be_reached() -> None:
         assert session.ask_name_server(206).body == b'{"topicList":["T"]}'
 
 
+def test_a_refusal_names_no_class_of_java() -> None:
+    remark = (
+        "org.apache.rocketmq.acl.common.AclException: No accessKey is configured, "
+        "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPermissionManager.java:663)"
+    )
+    told = pytest.raises(Refused, match=r"refused: No accessKey is configured \(code 16\)")
+    with listening(responding(16, remark)) as address, Session(address) as session, told as caught:
+        session.call(address, 105, {"topic": "T"})
+    assert (caught.value.remark, caught.value.exit_status) == (remark, 5)
+
+
 def test_a_refusal_says_who_refused_and_why() -> None:
     with listening(responding(17, "no route")) as address, Session(address) as session:
         with pytest.raises(Refused, match=rf"{address} refused: no route \(code 17\)") as caught:

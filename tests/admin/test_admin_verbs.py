@@ -10,6 +10,7 @@ import pytest
 from verb_calls import SETTINGS, items, lines, set_offset, typed
 
 from triomq.admin.__main__ import main
+from triomq.admin.cluster_view import longest
 from triomq.admin.verb_table import VERBS
 from triomq.admin.verbs import function_of
 from triomq.blocking import ConsumeFromWhere, DeadLetter, Message, MessageExt, Producer, PushConsumer
@@ -111,6 +112,10 @@ def test_wrong_ways_to_send_are_refused(words: str, topic: str, capsys: Capture)
 def test_a_topic_that_does_not_exist(capsys: Capture) -> None:
     assert main(["tail", "nosuch"]) == 3
     assert main(["send", "nosuch", "--file", "/nosuch"]) == 1
+    capsys.readouterr()
+    assert main(["send", "nosuch", "hello"]) == 3
+    told = capsys.readouterr().err
+    assert "route of topic 'nosuch'" in told and "updateTopic -t nosuch" in told
 
 
 def test_tail_begins_where_it_is_asked_to(topic: str, capsys: Capture) -> None:
@@ -230,6 +235,31 @@ def test_lag_shows_the_worst_group_first_and_each_queue_of_one(
     assert main(["lag", "--first", "x"]) == 2
 
 
+def test_a_group_that_has_read_nothing_is_as_late_as_what_waits(
+    topic: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items(["send", topic, "x", "-b", _broker(capsys), "-q", "0", "-c", "2"], capsys)
+    set_offset("fresh", topic, 0, monkeypatch, capsys)
+    time.sleep(0.01)
+    [row] = [each for each in items(["lag", "fresh"], capsys) if each["backlog"]]
+    assert row["lastTimestamp"] == 0
+    assert row["behindMs"] > 0
+    assert items(["check", "lag", "fresh", "--seconds"], capsys)[0]["value"] > 0
+
+
+def test_the_longest_delay_is_one_that_is_known() -> None:
+    assert (longest([]), longest([0]), longest([None, 3, 2]), longest([None])) == (0, 0, 3, None)
+
+
+def test_a_group_that_nobody_knows_is_not_moved_unless_it_is_wanted(topic: str, capsys: Capture) -> None:
+    words = ["offsets", "reset", "nogroup", topic, "--to", "last", "--yes"]
+    assert main(words) == 3
+    assert "no broker knows group 'nogroup'" in capsys.readouterr().err
+    assert main(["offsets", "show", "nogroup"]) == 3, "nothing was stored"
+    assert len(items([*words, "--create"], capsys)) == 2
+    assert main(words) == 0, "it is known now"
+
+
 def _broker(capsys: Capture) -> str:
     return str(items(["config", "get", "brokerName"], capsys)[0]["value"])
 
@@ -303,6 +333,9 @@ def test_settings_are_read_and_changed(capsys: Capture) -> None:
     assert (changed["before"], changed["value"]) == (before["value"], "71")
     assert items(["config", "get", "fileReservedTime"], capsys)[0]["value"] == "71"
     assert main(["config", "get", "reservedtime"]) == 3
+    assert "perhaps fileReservedTime" in capsys.readouterr().err
+    assert {"brokerName", "fileReservedTime"} < {item["key"] for item in items(["config", "get"], capsys)}
+    assert main(["config", "set", "fileReservedTimes", "1", "--yes"]) == 3
     assert "perhaps fileReservedTime" in capsys.readouterr().err
     assert main(["config", "set", "nosuch", "1", "--yes"]) == 3
     assert main(["config", "set", "a=b", "1", "--yes"]) == 2
