@@ -60,6 +60,10 @@ class _Run:
 class Elsewhere(Protocol):
     """Calls the listener in other threads. Used in the consumer's thread."""
 
+    @property
+    def is_in_threads(self) -> bool:
+        """Whether a call that runs cannot be cancelled, because it has a thread of its own."""
+
     def start(self, delivery: Delivery, finish: Callable[[Delivery, Verdict], None]) -> None:
         """Have the listener called, at the latest after `flush`, and after that `finish` in the consumer's thread."""
 

@@ -152,12 +152,17 @@ class PushConsumer(GroupConsumer, Generic[T]):
             # Let the tasks that handed out messages note those acknowledged a moment ago.
             for _ in range(3):
                 await trio.lowlevel.checkpoint()
-        if self._iterating or self._listener is None or failed:
+        if self._iterating or self._listener is None or (failed and not self._calls_threads):
             return
         with trio.move_on_after(self.rules.close_seconds):
             for assigned in list(self._rebalancer.assigned.values()):
                 while assigned.busy:
                     await assigned.wait_change(1)
+
+    @property
+    def _calls_threads(self) -> bool:
+        """Whether the listener runs in threads, which cannot be cancelled: an error waits for them, too."""
+        return (self._elsewhere is not None and self._elsewhere.is_in_threads) or len(self.thread_waits) > 0
 
     def _closed(self) -> None:
         self._is_stopping = False

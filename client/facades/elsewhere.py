@@ -133,6 +133,10 @@ class ListenerCalls:
         self._started: list[ListenerCall] = []
         self._ends: list[Callable[[], object]] = []
 
+    @property
+    def is_in_threads(self) -> bool:
+        return isinstance(self._away, Threads)
+
     def start(self, delivery: Delivery, finish: Finish) -> None:
         call = ListenerCall(self, delivery, finish)
         self._running.add(call)

@@ -148,6 +148,10 @@ class ThreadWaits:
         self._scopes: set[trio.CancelScope] = set()
         self._has_given_up = False
 
+    def __len__(self) -> int:
+        """Return how many functions run."""
+        return len(self._scopes)
+
     def open(self) -> None:
         """Wait again: the object is opened."""
         self._has_given_up = False

@@ -175,7 +175,7 @@ def test_the_preview_has_the_numbers_of_mqadmin(tmp_path: Path) -> None:
             command = [sys.executable, "-m", "triomq.admin", *words, "--output", "json", "-n", cluster.name_server]
             return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
 
-        mqadmin("offsets", "reset", "G", "T", "--to", "last", "--yes")
+        mqadmin("offsets", "reset", "G", "T", "--to", "last", "--create", "--yes")
         browser = Browser(port)
         browser.fetch("/")
         [token] = tmp_path.rglob("dashboard.token")

@@ -180,7 +180,7 @@ def test_a_consumer_that_is_left_by_an_error_cancels_the_calls_that_run(cluster:
 
 
 def test_a_consumer_that_is_left_by_an_error_waits_for_the_threads_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_messages(monkeypatch, CONCURRENCY)  # a further one would wait for others at the barrier
+    cluster = with_messages(monkeypatch, CONCURRENCY)  # a further one would wait for others at the barrier
     meeting, leaving = threading.Barrier(CONCURRENCY + 1), threading.Event()
     ended: list[bytes] = []
 
@@ -200,3 +200,4 @@ def test_a_consumer_that_is_left_by_an_error_waits_for_the_threads_that_run(monk
         meeting.wait(LIMIT_SECONDS)
         raise ValueError("left")
     assert sorted(ended) == [b"0", b"1", b"2"]
+    assert cluster.brokers["a"].offsets.get(("G", "T", 0)) == CONCURRENCY, "what they return counts"
