@@ -12,7 +12,7 @@ import io
 import os
 import sys
 
-from triomq.admin.command import Command, find_command, overview
+from triomq.admin.command import GENERAL_OPTIONS, Command, find_command, overview
 from triomq.admin.errors import AdminError, UsageError
 
 TYPE_CHECKING = False
@@ -22,17 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 # Whether a value follows; that of --watch only if it is a number.
-GLOBAL_OPTIONS = {
-    "output": True,
-    "fields": True,
-    "timeout": True,
-    "context": True,
-    "watch": False,
-    "dry-run": False,
-    "yes": False,
-    "no-header": False,
-    "verbose": False,
-}
+GLOBAL_OPTIONS = {name: value != "" and value[0] != "[" for name, value, _ in GENERAL_OPTIONS}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -153,6 +153,11 @@ def longest(delays: Iterable[int | None]) -> int | None:
     return max(known) if known else None if every else 0
 
 
+def group_behind_ms(run: Run, rows: dict[QueueKey, dict[str, Any]], now: int) -> int | None:
+    """Return how far a group is behind in the queue where it is furthest; None if nothing is known."""
+    return longest([behind_ms(run, queue, row, now) for queue, row in rows.items()])
+
+
 def members(run: Run, group: str) -> dict[str, dict[str, Any]]:
     """Return the connections of a group's members by client id."""
     found: dict[str, dict[str, Any]] = {}

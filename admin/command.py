@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 
 HELP_WIDTH = 110
 
+# What every command accepts, before or after its name: name, name of its value or "" without one, help. The value of
+# one in brackets may be left out.
+GENERAL_OPTIONS = (
+    ("output", "FORMAT", "table, json or jsonl"),
+    ("fields", "A,B", "only these columns"),
+    ("timeout", "SECONDS", "how long to wait for a response"),
+    ("watch", "[SECONDS]", "run it again and again"),
+    ("dry-run", "", "show what it would change, and change nothing"),
+    ("yes", "", "change it without a question"),
+    ("context", "NAME", "the cluster that `mqadmin context add` has given this name"),
+    ("no-header", "", "a table without the names of its columns"),
+    ("verbose", "", "where an error came from"),
+)
+
 HELP_OPTION = ("h", "help", False, False, "Print help")
 NAME_SERVERS_OPTION = (
     "n",

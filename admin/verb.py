@@ -5,6 +5,7 @@ Options are long, with a short letter for some; arguments have no dash. As `Comm
 
 from __future__ import annotations
 
+from triomq.admin.command import GENERAL_OPTIONS
 from triomq.admin.errors import UsageError
 from triomq.admin.verb_table import VERBS, VerbRow
 
@@ -16,18 +17,6 @@ if TYPE_CHECKING:
 
 NAME_SERVERS = ("namesrvAddr", "n", "ADDRESSES", "the NameServers, HOST:PORT;HOST:PORT")
 HELP = ("help", "h", "", "show this text")
-# What every command accepts, before or after its name (__main__.GLOBAL_OPTIONS).
-GENERAL = (
-    ("output", "FORMAT", "table, json or jsonl"),
-    ("fields", "A,B", "only these columns"),
-    ("no-header", "", "a table without the names of its columns"),
-    ("timeout", "SECONDS", "how long to wait for a response"),
-    ("watch", "[SECONDS]", "run it again and again"),
-    ("dry-run", "", "show what it would change, and change nothing"),
-    ("yes", "", "change it without a question"),
-    ("context", "NAME", "the cluster that `mqadmin context add` has given this name"),
-    ("verbose", "", "where an error came from"),
-)
 NEAR = 0.75
 """The likeness (difflib's ratio) from which a name is suggested: one letter more or less in a word of three."""
 SEPARATOR = "\0"  # between the values of a repeated option: no word of a command line has it
@@ -57,13 +46,13 @@ class Verb:
         for name, letter, value, _ in self.options:
             short = f"-{letter}, " if letter else "    "
             heads.append(f"  {short}--{name}{' ' + value.removesuffix('...') if value else ''}")
-        general = [f"      --{name} {value}".rstrip() for name, value, _ in GENERAL]
+        general = [f"      --{name} {value}".rstrip() for name, value, _ in GENERAL_OPTIONS]
         column = max([len(head) for head in heads + general]) + 2
         lines = [" ".join(["usage: mqadmin", self.name, *self.arguments, "[options]"]), "", self.help, ""]
         for head, (_, _, value, text) in zip(heads, self.options, strict=True):
             lines.append(head.ljust(column) + text + (" (may be repeated)" if value.endswith("...") else ""))
         lines += ["", "Every command has:"]
-        lines += [head.ljust(column) + text for head, (_, _, text) in zip(general, GENERAL, strict=True)]
+        lines += [head.ljust(column) + text for head, (_, _, text) in zip(general, GENERAL_OPTIONS, strict=True)]
         return "\n".join(lines)
 
     def parse(self, words: list[str]) -> dict[str, str]:

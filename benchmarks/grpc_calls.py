@@ -23,9 +23,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.boot import free_port
+from benchmarks.boot import free_port, resident_bytes
 from benchmarks.peer_servers import HERE, cached, need, output_of, run_tool
 from benchmarks.sync_flush import PROJECT, cpu_seconds, running
+from benchmarks.watch import MIB
 
 SOURCES = HERE / "grpc"
 BROKER, TOPIC, QUEUES = "broker-a", "Load", 8
@@ -79,11 +80,6 @@ def proxy_libraries() -> Path:
     return cached("rocketmq-proxy", pom.read_bytes(), copy)
 
 
-def resident_mib(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
-
-
 def broker_config(home: Path, port: int, namesrv: str, **more: int) -> Path:
     values = {"listenPort": port, "namesrvAddr": namesrv, "brokerIP1": "127.0.0.1", "brokerName": BROKER}
     values |= {"storePathRootDir": f"{home}/store", "storePathCommitLog": f"{home}/store/commitlog", **more}
@@ -120,7 +116,7 @@ def server(side: str) -> Iterator[Server]:
             boot = b"boot success" if side == "triomq" else b"startup successfully"
             with running(command_of(side, home, port, grpc_port, namesrv), home, boot=boot) as pid:
                 time.sleep(5)
-                idle_mib = resident_mib(pid)
+                idle_mib = resident_bytes(pid) / MIB
                 admin = [str(PROJECT / "bin" / "mqadmin"), "updateTopic", "-n", namesrv, "-b", f"127.0.0.1:{port}"]
                 output_of([*admin, "-t", TOPIC, "-r", str(QUEUES), "-w", str(QUEUES)], home, START_SECONDS)
                 yield Server(pid, grpc_port, idle_mib)

@@ -8,10 +8,9 @@ from triomq.admin import bodies
 from triomq.admin.cluster_view import (
     add_in_flight,
     backlog,
-    behind_ms,
     broker_table,
+    group_behind_ms,
     group_names,
-    longest,
     master_table,
     progress,
 )
@@ -84,7 +83,7 @@ def check_lag(run: Run) -> None:
         add_in_flight(run, progress_of)
         for group, table in progress_of.items():
             if run.has("seconds"):
-                behind = longest([behind_ms(run, queue, row, now) for queue, row in table.items()])
+                behind = group_behind_ms(run, table, now)
                 if behind is None:
                     if run.has("GROUP"):
                         raise AdminError(f"how far group {group!r} is behind is unknown: it has read nothing yet")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 
-from triomq.admin.command import Command
+from triomq.admin.command import GENERAL_OPTIONS, Command
 from triomq.admin.errors import AdminError, UsageError
 from triomq.admin.table import ROWS
 from triomq.admin.verb import Verb
@@ -23,7 +23,7 @@ LIMIT_SECONDS = 0.3
 MAX_NAMES = 1000
 # A shell evaluates the words that it completes; a name with other characters could be a command.
 SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.%|")
-GLOBAL = ("--output", "--fields", "--timeout", "--watch", "--dry-run", "--yes", "--context", "--no-header", "--verbose")
+GLOBAL = tuple([f"--{name}" for name, _, _ in GENERAL_OPTIONS])
 
 # What the value of an option is, by its long name; the arguments of verbs, too.
 KINDS = {

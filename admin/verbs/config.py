@@ -15,11 +15,15 @@ OWN = {"brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "haList
 COLUMNS = {"brokerName": "BROKER", "brokerId": "ID", "key": "KEY"}
 
 
+def _settings(run: Run, address: str) -> dict[str, str]:
+    return properties_of(run.session.call(address, 26).body)
+
+
 def config_get(run: Run) -> None:
     wanted = run.every("KEY")
     items = []
     for name, number, address in chosen_members(run):
-        table = properties_of(run.session.call(address, 26).body)
+        table = _settings(run, address)
         for key in wanted:
             _check_known(name, key, table)
         items += [
@@ -38,7 +42,7 @@ def config_set(run: Run) -> None:
     items = []
     for name, number, address in chosen_members(run):
         try:
-            table = properties_of(run.session.call(address, 26).body)
+            table = _settings(run, address)
             _check_known(name, key, table)
             run.session.call(address, 25, body=f"{key}={value}\n".encode())
         except NotFound:
@@ -53,7 +57,7 @@ def config_set(run: Run) -> None:
 def config_diff(run: Run) -> None:
     """Show the settings that are not the same at all brokers. A master has its name; a slave NAME/ID."""
     every = {
-        name if not number else f"{name}/{number}": properties_of(run.session.call(address, 26).body)
+        name if not number else f"{name}/{number}": _settings(run, address)
         for name, number, address in chosen_members(run)
     }
     if len(every) < 2:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import add_in_flight, backlog, behind_ms, group_names, longest, members, now_ms, progress
+from triomq.admin.cluster_view import (
+    add_in_flight,
+    backlog,
+    behind_ms,
+    group_behind_ms,
+    group_names,
+    members,
+    now_ms,
+    progress,
+)
 from triomq.admin.errors import NotFound
 from triomq.admin.java_text import iso_time
 
@@ -74,7 +83,7 @@ def _all(run: Run) -> None:
                 "backlog": waiting,
                 "inFlight": _sum(rows, "inFlight"),
                 "ready": _sum(rows, "ready"),
-                "behindMs": longest([behind_ms(run, queue, row, now) for queue, row in rows.items()]),
+                "behindMs": group_behind_ms(run, rows, now),
                 "members": len(members(run, group)),
                 "topics": sorted({queue[0] for queue in rows}),
             }

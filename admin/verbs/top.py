@@ -13,10 +13,9 @@ from triomq.admin import bodies
 from triomq.admin.cluster_view import (
     add_in_flight,
     backlog,
-    behind_ms,
     broker_table,
+    group_behind_ms,
     group_names,
-    longest,
     master_table,
     now_ms,
     progress,
@@ -190,7 +189,7 @@ def _groups(run: Run, read: Progress, earlier: dict[str, int]) -> Items:
                     "kind": "group",
                     "name": group,
                     "backlog": waiting,
-                    "behindMs": longest([behind_ms(run, queue, row, now) for queue, row in table.items()]),
+                    "behindMs": group_behind_ms(run, table, now),
                     "grew": waiting - earlier[group] if group in earlier else None,
                 }
             )

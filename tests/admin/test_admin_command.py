@@ -6,11 +6,10 @@ import pytest
 from golden_data import golden_lines
 
 from triomq.admin.__main__ import GLOBAL_OPTIONS, main
-from triomq.admin.command import Command, find_command, overview
+from triomq.admin.command import GENERAL_OPTIONS, Command, find_command, overview
 from triomq.admin.commands import MODULES, function_of
 from triomq.admin.errors import UsageError
 from triomq.admin.table import LATER, ROWS
-from triomq.admin.verb import GENERAL
 
 
 def command(name: str) -> Command:
@@ -167,8 +166,8 @@ def test_a_command_like_no_other_has_no_suggestion(words: list[str], capsys: Cap
 
 
 def test_the_help_of_a_verb_lists_what_every_command_accepts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {name for name, _, _ in GENERAL} == set(GLOBAL_OPTIONS)
-    assert {name for name, value, _ in GENERAL if value and value[0] != "["} == {
+    assert {name for name, _, _ in GENERAL_OPTIONS} == set(GLOBAL_OPTIONS)
+    assert {name for name, value, _ in GENERAL_OPTIONS if value and value[0] != "["} == {
         name for name, takes_value in GLOBAL_OPTIONS.items() if takes_value
     }
     assert main(["lag", "--help"]) == 0
