@@ -162,7 +162,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
     @property
     def _calls_threads(self) -> bool:
         """Whether the listener runs in threads, which cannot be cancelled: an error waits for them, too."""
-        return (self._elsewhere is not None and self._elsewhere.is_in_threads) or len(self.thread_waits) > 0
+        return (self._elsewhere is not None and self._elsewhere.is_in_threads) or self.thread_waits.count > 0
 
     def _closed(self) -> None:
         self._is_stopping = False

@@ -148,8 +148,9 @@ class ThreadWaits:
         self._scopes: set[trio.CancelScope] = set()
         self._has_given_up = False
 
-    def __len__(self) -> int:
-        """Return how many functions run."""
+    @property
+    def count(self) -> int:
+        """How many functions run."""
         return len(self._scopes)
 
     def open(self) -> None:
