@@ -1,5 +1,5 @@
 # One image for both daemons; the command selects one.
-#   docker build -t triomq .
+#   docker build -t triomq --build-arg VERSION="$(python3 src/triomq/_version.py)" .
 #   docker run -p 9876:9876 -e TRIOMQ_HEALTH="namesrv 9876" triomq mqnamesrv
 FROM python:3.12 AS build
 
@@ -21,8 +21,10 @@ COPY broker ./broker
 COPY client ./client
 COPY spark ./spark
 COPY admin ./admin
+# The image's context has no .git directory that would tell the version.
+ARG VERSION=0.1.0
 # The hot modules are compiled in this stage; the image itself has no compiler.
-RUN ./bin/build --wheel /wheels
+RUN TRIOMQ_VERSION=${VERSION} ./bin/build --wheel /wheels
 
 FROM python:3.12-slim
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import triomq
+from triomq._version import RELEASE
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.daemon.configuration import load_configuration
@@ -124,7 +124,7 @@ def test_the_members_of_a_group_in_docker_compose_find_each_other() -> None:
 def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> None:
     document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     for name, service in document["services"].items():
-        assert service["image"] == f"triomq:{triomq.__version__}"
+        assert service["image"] == f"triomq:{RELEASE}"
         assert (service["build"], service["pull_policy"]) == (".", "build")
         assert service["volumes"] == [f"{name}:/var/lib/triomq"]
         assert name in document["volumes"]
@@ -140,7 +140,7 @@ def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> 
 
 def test_the_image_says_its_version_and_how_it_is_checked() -> None:
     text = (ROOT / "Dockerfile").read_text()
-    assert f"ARG VERSION={triomq.__version__}\n" in text
+    assert f"ARG VERSION={RELEASE}\n" in text
     assert 'ENV TRIOMQ_HEALTH="broker 10911"' in text
     assert re.search(r"HEALTHCHECK .* CMD python -m triomq.daemon.health \$TRIOMQ_HEALTH", text)
 

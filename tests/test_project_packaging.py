@@ -21,12 +21,14 @@ from pathlib import Path
 import pytest
 from setuptools import Extension
 
+from triomq._version import RELEASE
+
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = shutil.ignore_patterns(
-    *(".git", ".venv", "build", "dist", "node_modules", "target", "site"),
-    *("*.so", "*.egg-info", "__pycache__", ".*_cache"),
-)
+BUILT = ("build", "dist", "*.so", "*.egg-info", "__pycache__")
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "node_modules", "target", "site", ".*_cache", *BUILT)
 has_compiler = shutil.which("cc") is not None and (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file()
+has_git = shutil.which("git") is not None
+COMMITS = 3
 needs_compiler = pytest.mark.skipif(not has_compiler, reason="no C compiler, or no Python.h")
 slow = pytest.mark.slow
 COMPILED_WHEEL = os.environ.get("TRIOMQ_COMPILED_WHEEL")
@@ -53,7 +55,21 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("checkout") / "triomq"
     shutil.copytree(ROOT, copy, symlinks=True, ignore=LEFT_OUT)
+    if has_git:
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+        run("git", "init", "--quiet", cwd=copy)
+        for _ in range(COMMITS):
+            run(*git, "commit", "--quiet", "--allow-empty", "-m", "one", cwd=copy)
     return copy
+
+
+@pytest.fixture(scope="module")
+def version(checkout: Path) -> str:
+    """The version that everything that is built from the checkout has."""
+    if not has_git:
+        return RELEASE
+    commit = run("git", "rev-parse", "HEAD", cwd=checkout)
+    return f"{RELEASE}.dev{COMMITS}+g{commit[:8]}"
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +93,7 @@ def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_wheel(project: Path, directory: Path, **environment: str) -> Path:
     """Make a wheel of a copy of `project`, because pip leaves build files in the source."""
     source = directory / "source"
-    shutil.copytree(project, source, symlinks=True, ignore=LEFT_OUT)
+    shutil.copytree(project, source, symlinks=True, ignore=shutil.ignore_patterns(*BUILT))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", directory, source, cwd=directory, **environment)
     (wheel,) = directory.glob("triomq-*.whl")
@@ -146,6 +162,22 @@ def test_a_wheel_from_the_sdist_is_the_wheel_from_the_checkout(checkout: Path, w
 
 
 @slow
+def test_distributions_say_which_commit_they_are_of_without_git(
+    checkout: Path, version: str, sdist: Path, unpacked: Path, wheel: Path, tmp_path: Path
+) -> None:
+    assert (sdist.name, wheel.name.split("-")[1]) == (f"triomq-{version}.tar.gz", version)
+    run(sys.executable, "-m", "venv", "--without-pip", "python", cwd=tmp_path)
+    (packages,) = (tmp_path / "python").glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    asked = ["-c", "import triomq; print(triomq.__version__)"]
+    installed = tmp_path / "python" / "bin" / "python"
+    assert run(installed, *asked, cwd=tmp_path, PATH="").strip() == version
+    assert run(sys.executable, *asked, cwd=unpacked / "src", PATH="").strip() == version
+    assert 'BUILT = ""' in (checkout / "src/triomq/_version.py").read_text(), "what is built from stays as it was"
+
+
+@slow
 @needs_compiler
 def test_a_usual_install_runs_the_speedups(wheel: Path, tmp_path: Path) -> None:
     assert running_build(environment_with(tmp_path / "python", wheel)) == "speedups"
@@ -193,7 +225,7 @@ def test_a_compiled_module_gets_each_flag_once(monkeypatch: pytest.MonkeyPatch) 
         return [Extension(name, [f"{name}.c"], extra_compile_args=flags) for name in ("a", "b", "c")]
 
     monkeypatch.setattr("mypyc.build.mypycify", mypycify)
-    monkeypatch.setattr("setuptools.setup", lambda *, ext_modules: made.extend(ext_modules))
+    monkeypatch.setattr("setuptools.setup", lambda *, ext_modules, **_: made.extend(ext_modules))
     monkeypatch.setenv("TRIOMQ_COMPILE", "1")
     runpy.run_path(str(ROOT / "setup.py"))
     assert len(made) == 5

@@ -90,7 +90,8 @@ if TYPE_CHECKING:
         reply_to,
     )
 
-__version__ = "0.1.0"
+    __version__: str
+
 
 __all__ = [
     "AcksFailed",
@@ -184,6 +185,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from triomq._version import version
+
+        globals()[name] = found = version()
+        return found
     if name in __all__:
         from importlib import import_module
 

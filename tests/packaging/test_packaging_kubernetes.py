@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-import triomq
+from triomq._version import RELEASE
 from triomq.broker.__main__ import STOP_DEADLINE_SECONDS as BROKER_STOP_SECONDS
 from triomq.broker.configuration import Configuration
 from triomq.broker.start_warnings import start_warnings
@@ -70,7 +70,7 @@ def test_a_stateful_set_has_its_service_its_configuration_and_its_budget(name: s
     assert SETS[name]["spec"]["selector"]["matchLabels"].items() <= labels.items()
     selectors = [budget["spec"]["selector"]["matchLabels"] for budget in of_kind("PodDisruptionBudget").values()]
     assert sum(selector.items() <= labels.items() for selector in selectors) == 1
-    assert container["image"] == f"triomq:{triomq.__version__}"
+    assert container["image"] == f"triomq:{RELEASE}"
     volumes = {volume["name"]: volume for volume in pod(SETS[name])["volumes"]}
     assert volumes["configuration"]["configMap"]["name"] in of_kind("ConfigMap")
 
