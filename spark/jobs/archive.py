@@ -37,7 +37,6 @@ from triomq.spark.jobs.session import (
     open_session,
 )
 from triomq.spark.options import SourceOptions, source_options
-from triomq.spark.reading import Plan, latest
 from triomq.spark.store_files import (
     MappedSegment,
     Segment,
@@ -184,6 +183,8 @@ def _log_directories(arguments: argparse.Namespace) -> tuple[str, tuple[str, ...
 def archive_topics(archive: Archive, arguments: argparse.Namespace) -> int:
     """Archive from brokers, in slices of --slice-rows messages, up to the ends that the queues have at the start.
     Return the number of rows."""
+    from triomq.spark.reading import Plan, latest  # here: it needs pyspark, and the help of the job does not
+
     options = _options(arguments)
     checked = _source_options(arguments)
     at: positions.Positions = {}
