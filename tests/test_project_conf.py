@@ -79,24 +79,30 @@ def test_docker_compose() -> None:
     document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     services = document["services"]
     members = {f"dledger-n{number}" for number in range(3)}
-    assert set(services) == {"namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s", *members}
+    assert set(services) == {"network", "namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s", *members}
+    published = ["9876:9876"]
+    for name in sorted(services.keys() - {"network"}):
+        assert services[name]["network_mode"] == "service:network"
+        assert "ports" not in services[name]
+        values = java_properties.parse(document["configs"][name]["content"])
+        published += ports_of_operators(values)
+        if name != "namesrv":
+            port = int(values["listenPort"])
+            published += [f"{each}:{each}" for each in (port, port - 2)]
+            published += [f"{each}:{each}" for each in [values["grpcServerPort"]] if each != "0"]
+            assert services[name]["environment"] == {"NAMESRV_ADDR": "127.0.0.1:9876"}
+            # As the services share a network, this address leads to the broker from all of them and from the host.
+            assert values["brokerIP1"] == "${BROKER_IP:-127.0.0.1}"
+    assert sorted(services["network"]["ports"]) == sorted(published)
+    assert len(set(published)) == len(published)
     for name in ("broker-a", "broker-b"):
         values = java_properties.parse(document["configs"][name]["content"])
         slave = java_properties.parse(document["configs"][f"{name}-s"]["content"])
         assert values["brokerName"] == slave["brokerName"] == name
         assert (slave["brokerRole"], slave["brokerId"]) == ("SLAVE", "1")
-        assert slave["haMasterAddress"].endswith(f":{int(values['listenPort']) + 1}")
-        assert services[f"{name}-s"]["network_mode"] == f"service:{name}"
+        assert slave["haMasterAddress"] == f"127.0.0.1:{int(values['listenPort']) + 1}"
         assert services[f"{name}-s"]["profiles"] == ["2m-2s"]
-        ports = [int(values["listenPort"]), int(slave["listenPort"])]
-        of_clients = [f"{p}:{p}" for port in ports for p in (port, port - 2)]
-        of_operators = [port for one in (values, slave) for port in ports_of_operators(one)]
-        of_grpc = f"{values['grpcServerPort']}:{values['grpcServerPort']}"
         assert slave["grpcServerPort"] == "0", "it shares the addresses of its master"
-        assert services[name]["ports"] == [of_grpc, *of_clients, *of_operators]
-    own = java_properties.parse(document["configs"]["namesrv"]["content"])
-    assert services["namesrv"]["ports"] == ["9876:9876", "127.0.0.1:5556:5556", "127.0.0.1:8556:8556"]
-    assert services["namesrv"]["ports"][1:] == ports_of_operators(own)
 
 
 def ports_of_operators(values: dict[str, str]) -> list[str]:
@@ -114,18 +120,20 @@ def test_the_members_of_a_group_in_docker_compose_find_each_other() -> None:
         group = Configuration.from_values({key: value for key, value in values.items() if key != "brokerIP1"}).group
         assert group is not None
         assert group.setup.self_id == f"n{number}"
-        assert group.setup.members == {f"n{peer}": f"dledger-n{peer}:40911" for peer in range(3)}
-        service, port = document["services"][name], int(values["listenPort"])
-        assert service["profiles"] == ["dledger"]
-        of_clients = [f"{each}:{each}" for each in (values["grpcServerPort"], port, port - 2)]
-        assert service["ports"] == [*of_clients, *ports_of_operators(values)]
+        assert group.setup.members == {f"n{peer}": f"127.0.0.1:{40911 + peer}" for peer in range(3)}
+        assert document["services"][name]["profiles"] == ["dledger"]
 
 
 def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> None:
     document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     for name, service in document["services"].items():
         assert service["image"] == f"triomq:{RELEASE}"
-        assert (service["build"], service["pull_policy"]) == (".", "build")
+        # Compose builds what is missing, asks no registry, and does not build again at each `up`.
+        assert (service["build"], service["pull_policy"]) == (".", "never")
+        assert service["logging"] == {"driver": "json-file", "options": {"max-size": "20m", "max-file": "5"}}
+        if name == "network":
+            assert service["healthcheck"] == {"disable": True}
+            continue
         assert service["volumes"] == [f"{name}:/var/lib/triomq"]
         assert name in document["volumes"]
         values = java_properties.parse(document["configs"][name]["content"])

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -56,16 +57,38 @@ else:
 """
 
 
-def compose_file(**variables: str) -> dict[str, dict[str, dict[str, object]]]:
+ALARMS = """
+import json
+import sys
+import time
+from urllib.request import urlopen
+
+expected, *ports = map(int, sys.argv[1:])
+end = time.monotonic() + 30
+for port in ports:
+    while True:
+        with urlopen(f"http://127.0.0.1:{port}/api/cluster", timeout=20) as response:
+            seen = json.load(response)
+        if len(seen["brokers"]) == expected or time.monotonic() > end:
+            break
+        time.sleep(0.2)
+    print(port, len(seen["brokers"]), [alarm["what"] for alarm in seen["alarms"]])
+"""
+
+
+Document = dict[str, dict[str, dict[str, Any]]]
+
+
+def compose_file(**variables: str) -> Document:
     """Return the parsed file with ${NAME:-default} replaced, as Compose does."""
     text = (ROOT / "docker-compose.yml").read_text()
     replaced = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text)
-    document: dict[str, dict[str, dict[str, object]]] = yaml.safe_load(replaced)
+    document: Document = yaml.safe_load(replaced)
     return document
 
 
 @pytest.mark.slow
-def test_a_message_goes_through_two_masters_and_their_slaves(tmp_path: Path) -> None:
+def test_no_alarm_is_raised_and_messages_go_through_masters_slaves_and_a_group(tmp_path: Path) -> None:
     reason = why_not()
     if reason:
         pytest.skip(reason)
@@ -77,18 +100,38 @@ def test_a_message_goes_through_two_masters_and_their_slaves(tmp_path: Path) -> 
     with ComposeNetwork(compose_file(BROKER_ROLE="SYNC_MASTER"), tmp_path / "compose", variables) as network:
         network.start("namesrv")
         network.wait_until_healthy("namesrv")
-        brokers = ("broker-a", "broker-b", "broker-a-s", "broker-b-s")
+        brokers = ("broker-a", "broker-b", "broker-a-s", "broker-b-s", "dledger-n0", "dledger-n1", "dledger-n2")
         for name in brokers:
             network.start(name)
         for name in brokers:  # a synchronous master is healthy when it has its slave
             network.wait_until_healthy(name)
+        dashboards = ("8556", "8557", "8560", "8562")  # of the NameServer, a master, a slave, a member of the group
+        done = network.run("host", [sys.executable, "-c", ALARMS, "7", *dashboards])
+        assert (done.returncode, done.stdout.splitlines()) == (0, [f"{port} 7 []" for port in dashboards])
+        done = network.run("broker-a", [sys.executable, "-m", "triomq.admin", "doctor", "-n", "127.0.0.1:9876"])
+        assert "CRITICAL" not in done.stdout, "the advertised addresses lead to the brokers inside of a container, too"
         done = network.run("host", [sys.executable, "-c", CLIENT])
         assert (done.returncode, done.stderr) == (0, "")
         # SEND_OK from a SYNC_MASTER: the slave has the message, too.
-        assert done.stdout == "['broker-a', 'broker-b'] {'SEND_OK'}\nTrue\n"
+        assert done.stdout == "['RaftNode00', 'broker-a', 'broker-b'] {'SEND_OK'}\nTrue\n"
     for name in ("broker-a", "broker-b"):
         assert (tmp_path / "compose" / name / "store" / "commitlog").is_dir()
         assert not (tmp_path / "compose" / name / "store" / "abort").exists(), "stopped cleanly, in its volume"
+
+
+def with_members_apart(document: Document) -> Document:
+    """Give each member of the group a network of its own, as on three machines behind NAT."""
+    shared: list[str] = document["services"]["network"]["ports"]
+    for number in range(3):
+        name = f"dledger-n{number}"
+        service, configuration = document["services"][name], document["configs"][name]
+        del service["network_mode"]
+        service["ports"] = own = [f"{port}:{port}" for port in (30911 + 10 * number, 30909 + 10 * number)]
+        document["services"]["network"]["ports"] = shared = [port for port in shared if port not in own]
+        service["environment"] = {"NAMESRV_ADDR": "network:9876"}
+        peers = "dLegerPeers=" + ";".join(f"n{peer}-dledger-n{peer}:40911" for peer in range(3))
+        configuration["content"] = re.sub("dLegerPeers=.*", peers, configuration["content"])
+    return document
 
 
 @pytest.mark.slow
@@ -103,7 +146,7 @@ def test_a_group_of_containers_keeps_topics_and_offsets_when_its_master_is_kille
         "HOME": str(tmp_path),
     }
     members = ("dledger-n0", "dledger-n1", "dledger-n2")
-    with ComposeNetwork(compose_file(), tmp_path / "compose", variables) as network:
+    with ComposeNetwork(with_members_apart(compose_file()), tmp_path / "compose", variables) as network:
         network.start("namesrv")
         network.wait_until_healthy("namesrv")
         processes = {name: network.start(name) for name in members}
