@@ -3,7 +3,7 @@
 AdminError
 ├── UsageError         2   the words on the command line
 ├── NotFound           3   a topic, group, broker or message that does not exist
-├── Unreachable        4   no connection, or no response in time
+├── Unreachable        4   no connection, or no response in time (then NoResponse)
 ├── NotAllowed         5   an ACL, a permission, a refused configuration key
 └── PartlyDone         6   some brokers refused
 """
@@ -27,6 +27,10 @@ class NotFound(AdminError):
 
 class Unreachable(AdminError):
     exit_status = 4
+
+
+class NoResponse(Unreachable):
+    """A peer accepted the connection, and has not responded in time."""
 
 
 class NotAllowed(AdminError):

@@ -10,7 +10,7 @@ import os
 import time
 
 from triomq.admin import bodies
-from triomq.admin.errors import AdminError, NotAllowed, NotFound, Unreachable, UsageError
+from triomq.admin.errors import AdminError, NoResponse, NotAllowed, NotFound, Unreachable, UsageError
 from triomq.protocol.errors import FrameError
 from triomq.protocol.json_frame import LANGUAGE, Request, Response
 from triomq.remoting.blocking_connection import BlockingConnection, PeerClosed
@@ -36,8 +36,10 @@ class Refused(AdminError):
     """A NameServer or broker responded with a code other than SUCCESS."""
 
     def __init__(self, address: str, response: Response) -> None:
-        remark = _without_java(" ".join(response.remark.split())) or "no reason given"
-        super().__init__(f"{address} refused: {remark} (code {response.code})")
+        from triomq.protocol.java_remarks import without_java
+
+        self.reason = without_java(" ".join(response.remark.split())) or "no reason given"
+        super().__init__(f"{address} refused: {self.reason} (code {response.code})")
         self.address = address
         self.code = response.code
         self.remark = response.remark
@@ -45,15 +47,6 @@ class Refused(AdminError):
             self.exit_status = NotFound.exit_status
         elif response.code in _NOT_ALLOWED or "AclException" in response.remark:
             self.exit_status = NotAllowed.exit_status
-
-
-def _without_java(remark: str) -> str:
-    """Return a reason without the class of Java's exception before it and the place in Java's source behind it, which
-    brokers send as RocketMQ's do: they tell operators nothing."""
-    import re
-
-    remark = re.sub(r"^([a-z_]\w*\.)+[A-Z]\w*(Exception|Error): ?", "", remark)
-    return re.sub(r",? ([a-z_]\w*\.)+[A-Z]\w*\.\w+\(\w+\.java:\d+\)$", "", remark)
 
 
 class Session:
@@ -77,6 +70,13 @@ class Session:
         self._ca_file = ca_file
         self._connections: dict[str, BlockingConnection] = {}
         self._cluster_info: dict[str, Any] | None = None
+        self._silent: dict[str, NoResponse] | None = None
+
+    def ask_once(self, timeout_seconds: float) -> None:
+        """Wait at most so long for any response from now on, and ask nobody again who gave none: for a command that
+        asks every peer many things."""
+        self._timeout_seconds = min(self._timeout_seconds, timeout_seconds)
+        self._silent = {}
 
     def another(self) -> Session:
         """Return a session with the same peers and account, and connections of its own: for another thread."""
@@ -117,6 +117,8 @@ class Session:
         response = self.response_instead(address, code, fields or {}, body)
         if response is not None:
             return response
+        if self._silent is not None and address in self._silent:
+            raise self._silent[address]
         connection = self._connection(address)
         seconds = timeout_seconds or self._timeout_seconds
         deadline = time.monotonic() + seconds
@@ -179,7 +181,12 @@ class Session:
             from triomq.remoting.wrong_port import recognized
 
             what = recognized(address, self._context if self._tls else None)
-            return Unreachable(f"{address} did not respond within {seconds:g} s{what and ': '}{what}")
+            if what:
+                return Unreachable(f"{address} did not respond within {seconds:g} s: {what}")
+            silent = NoResponse(f"{address} did not respond within {seconds:g} s")
+            if self._silent is not None:
+                self._silent[address] = silent
+            return silent
         if isinstance(error, OSError):
             return Unreachable(f"the connection to {address} broke: {_reason(error)}")
         return Unreachable(f"{address} does not speak RocketMQ's protocol: {error}")

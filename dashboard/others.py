@@ -30,9 +30,10 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import BodyError
 from triomq.protocol.findings import Finding
 from triomq.protocol.java_properties import PropertiesError
+from triomq.protocol.java_remarks import without_java
 from triomq.protocol.runtime_findings import findings_of
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
-from triomq.remoting.errors import RemotingError
+from triomq.remoting.errors import RemotingError, RemotingTimeout
 
 ASK_SECONDS: Final = 2.0
 """The longest wait for one response."""
@@ -69,8 +70,9 @@ class Peer:
     why: str = ""
     dashboard: str = ""
     dashboard_note: str = ""
-    is_silent: bool = field(default=False, kw_only=True)
-    """It did not respond at all."""
+    is_unreachable: bool = field(default=False, kw_only=True)
+    is_hung: bool = field(default=False, kw_only=True)
+    """It accepted the connection and did not respond."""
 
 
 @dataclass(slots=True)
@@ -243,10 +245,11 @@ async def _asked(client: Asks, peer: Peer, code: int) -> RemotingCommand | None:
     try:
         response = await client.invoke(peer.address, new_request(code), ASK_SECONDS)
     except RemotingError as error:
-        peer.why, peer.is_silent = _cut(str(error)), True
+        peer.is_hung = isinstance(error, RemotingTimeout)
+        peer.why, peer.is_unreachable = _cut(str(error)), not peer.is_hung
         return None
     if response.code != ResponseCode.SUCCESS:
-        peer.why = _cut(f"refused: {response.remark or response.code}")
+        peer.why = _cut(f"refused: {without_java(response.remark or '') or response.code}")
         return None
     return response
 
@@ -314,19 +317,24 @@ def _queues_of(body: bytes) -> Queues:
 def _alarms(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
     """Yield what mqadmin doctor says of these answers."""
     for name_server in seen.name_servers:
-        if name_server.is_silent:
-            yield findings.name_server_down(name_server.address)
+        address = name_server.address
+        if name_server.is_unreachable:
+            yield findings.name_server_down(address)
+        elif name_server.is_hung:
+            yield findings.hung("NameServer", address, address)
         elif name_server.known is not None:
             table = name_server.known.broker_addr_table
             known = {(name, address) for name, data in table.items() for address in data.broker_addrs.values()}
             for one in seen.brokers:
                 if (one.name, one.address) not in known:
-                    yield findings.not_registered(one.name, one.address, name_server.address)
+                    yield findings.not_registered(one.name, one.address, address)
     masters = {one.name: one.address for one in seen.brokers if one.broker_id == 0}
     versions: dict[str, list[str]] = {}
     for one in seen.brokers:
-        if one.is_silent:
+        if one.is_unreachable:
             yield findings.broker_unreachable(one.name, one.address)
+        elif one.is_hung:
+            yield findings.hung(f"broker {one.name}", one.name, one.address)
         versions.setdefault(one.version, []).append(one.address)
         if one.behind_bytes is not None and one.behind_bytes > findings.BEHIND_BYTES:
             yield findings.slave_behind(one.name, one.broker_id, one.behind_bytes, one.address, masters[one.name])

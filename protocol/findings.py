@@ -94,6 +94,32 @@ def broker_unreachable(name: str, address: str) -> Finding:
     )
 
 
+def hung(what: str, subject: str, address: str) -> Finding:
+    """Return the finding of a daemon that accepts connections and does not respond. `what` it is: "broker a"."""
+    return Finding(
+        CRITICAL,
+        "hung",
+        subject,
+        f"{what} ({address}) accepts connections and does not respond",
+        "clients wait for it until their time limits, and go elsewhere only then",
+        f"look at its process at {address.rpartition(':')[0]}: ps -o stat,pcpu,args -C python3; "
+        "kill -CONT PID if it is stopped (T), otherwise its log names what blocks it: restart it",
+    )
+
+
+def broker_refuses(name: str, address: str, reason: str) -> Finding:
+    """Return the finding of a broker that does not say how it is to this account."""
+    return Finding(
+        WARNING,
+        "broker-refuses",
+        name,
+        f"broker {name} ({address}) refuses to say how it is: {reason}",
+        "what is wrong with it stays unknown",
+        "name an administrator's account in MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY, or in conf/tools.yml of "
+        f"ROCKETMQ_HOME; mqadmin brokerStatus -b {address}",
+    )
+
+
 def no_master(name: str, dledger_group: str) -> Finding:
     """Return the finding of a broker name without a master. `dledger_group`: that of its members, "" of slaves."""
     if dledger_group:
@@ -135,7 +161,7 @@ def name_server_down(address: str) -> Finding:
         address,
         f"NameServer {address} does not respond",
         "clients that use it alone find no topic, and brokers cannot register there",
-        f"start it: mqnamesrv -p {address.rpartition(':')[2]}",
+        f"start it: mqnamesrv -c FILE, with listenPort={address.rpartition(':')[2]} in it",
     )
 
 

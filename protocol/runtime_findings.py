@@ -18,7 +18,20 @@ WAIT_MS = 200
 PAGE_CACHE_MS = 1_000
 SLOW_MS, SLOW_WRITES, SLOW_SHARE = 200, 10, 0.01
 LAG_MS = 500
+NOT_READY = "notReady_"
+"""Before the name of a check of /health/ready that fails, in keys of TrioMQ's brokers; the value says why."""
 _MOST_DIGITS = 18
+_CURES = {
+    "store": "mqadmin brokerStatus -b ADDRESS, and its log store.log: it names what could not be written",
+    "disk": "mqadmin deleteExpiredCommitLog -b ADDRESS, then lower fileReservedTime or add space",
+    "registration": "mqadmin config get --broker ADDRESS namesrvAddr brokerName brokerId: list the NameServers, and "
+    "give each broker a name and id of its own",
+    "replication": "start a slave that follows, or do what the reason says; mqadmin brokerStatus -b ADDRESS shows how "
+    "far each of them is",
+    "sends": "mqadmin updateBrokerConfig -b ADDRESS -k startAcceptSendRequestTimeStamp -v 0 to accept them now",
+    "ports": "mqbroker -c FILE --check says which port is taken; restart it then",
+}
+"""By the check of /health/ready."""
 _RUNTIME = re.compile(r"(\d{1,9}) days, (\d{1,9}) hours, (\d{1,9}) minutes, (\d{1,9}) seconds")
 
 
@@ -69,6 +82,11 @@ def findings_of(name: str, address: str, table: Mapping[str, str], now_ms: int) 
         )
 
 
+def is_known_alone(table: Mapping[str, str]) -> bool:
+    """Return whether a synchronous master says itself that it has no slave that is near."""
+    return f"{NOT_READY}replication" in table
+
+
 def _slow_writes(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]:
     counts = counts_of(table)
     slow = longer_than(counts, SLOW_MS)
@@ -85,6 +103,17 @@ def _slow_writes(name: str, address: str, table: Mapping[str, str]) -> Iterator[
 
 def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]:
     """Judge what only TrioMQ's brokers report."""
+    failing = {key.removeprefix(NOT_READY): text for key, text in table.items() if key.startswith(NOT_READY)}
+    if failing:
+        shown = "; ".join([f"{check}: {text}" for check, text in failing.items()])
+        yield Finding(
+            CRITICAL,
+            "not-ready",
+            name,
+            f"broker {name} ({address}) is not ready: {shown}",
+            "it does not do what clients or its master expect of it, or soon may not",
+            _CURES.get(next(iter(failing)), "mqadmin brokerStatus -b ADDRESS").replace("ADDRESS", address),
+        )
     p99 = sync_p99_ms(table, SLOW_WRITES)
     if p99 is not None and p99 > SLOW_MS:
         yield Finding(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import attempt, broker_table, now_ms
+from triomq.admin import bodies
+from triomq.admin.cluster_view import broker_table, now_ms
 from triomq.admin.diagnosis import Finding
 from triomq.admin.diagnosis.dledger import examine_members, is_group
+from triomq.admin.errors import AdminError, NoResponse
+from triomq.admin.session import Refused
 from triomq.protocol.findings import (
     BEHIND_BYTES,
+    broker_refuses,
     broker_unreachable,
+    hung,
     no_master,
     no_slave,
     slave_behind,
     versions_differ,
 )
-from triomq.protocol.runtime_findings import findings_of, number
+from triomq.protocol.runtime_findings import findings_of, is_known_alone, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +32,15 @@ def examine_brokers(run: Run) -> Iterator[Finding]:
     for name, addresses in broker_table(run).items():
         tables: dict[int, dict[str, str]] = {}
         for broker_id, address in addresses.items():
-            body = attempt(run, address, 28)
-            if body is None:
+            try:
+                body = bodies.loads(run.session.call(address, 28).body)
+            except NoResponse:
+                yield hung(f"broker {name}", name, address)
+                continue
+            except Refused as refusal:
+                yield broker_refuses(name, address, refusal.reason)
+                continue
+            except AdminError:
                 yield broker_unreachable(name, address)
                 continue
             tables[broker_id] = body.get("table", {})
@@ -46,7 +58,9 @@ def _pair(run: Run, name: str, addresses: dict[int, str], tables: dict[int, dict
     """Examine a master and its slaves."""
     if 0 not in addresses:
         yield no_master(name, "")
-    elif 0 in tables and len(addresses) == 1 and _role(run, addresses[0]) == "SYNC_MASTER":
+        return
+    is_known = 0 not in tables or len(addresses) > 1 or is_known_alone(tables[0])
+    if not is_known and _role(run, addresses[0]) == "SYNC_MASTER":
         yield no_slave(name, addresses[0])
 
 
@@ -62,7 +76,6 @@ def _behind(name: str, addresses: dict[int, str], tables: dict[int, dict[str, st
 
 
 def _role(run: Run, address: str) -> str:
-    from triomq.admin.errors import AdminError
     from triomq.protocol.java_properties import parse
 
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import attempt
+from triomq.admin import bodies
 from triomq.admin.diagnosis import CRITICAL, Finding
-from triomq.protocol.findings import name_server_down, not_registered
+from triomq.admin.errors import AdminError, NoResponse
+from triomq.protocol.findings import hung, name_server_down, not_registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
 def examine_name_servers(run: Run) -> Iterator[Finding]:
     known: dict[str, set[tuple[str, str]]] = {}
     for address in run.session.required_name_servers():
-        body = attempt(run, address, 106)
-        if body is None:
+        try:
+            body = bodies.loads(run.session.call(address, 106).body)
+        except NoResponse:
+            yield hung("NameServer", address, address)
+            continue
+        except AdminError:
             yield name_server_down(address)
             continue
         known[address] = {

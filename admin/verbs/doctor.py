@@ -31,10 +31,13 @@ EXAMINATIONS: tuple[tuple[str, Examination], ...] = (
 RANK = {CRITICAL: 0, WARNING: 1, INFORMATION: 2}
 COLOURS = {CRITICAL: "red", WARNING: "yellow", INFORMATION: "green"}
 MAX_FINDINGS = 500
+PATIENCE_SECONDS = 3.0
+"""How long a daemon may take to respond. One that took longer is not asked again."""
 
 
 def doctor(run: Run) -> None:
     run.session.required_name_servers()
+    run.session.ask_once(PATIENCE_SECONDS)
     found: list[Finding] = []
     for name, examination in EXAMINATIONS:
         try:

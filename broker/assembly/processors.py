@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from triomq.broker import optional
+from triomq.broker.assembly.readiness import Readiness
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
@@ -176,7 +177,13 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         tables.store_metrics,
         tables.pools,
         serving.delivery.progress,
-        (tables.latencies.values, serving.quotas.refusals.values, _group_values(serving), tables.absent_values),
+        (
+            tables.latencies.values,
+            serving.quotas.refusals.values,
+            _group_values(serving),
+            tables.absent_values,
+            Readiness(serving).failing,
+        ),
     )
     return [
         QueueLockProcessor(tables.queue_locks),

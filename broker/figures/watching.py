@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import trio
 
+from triomq.broker.assembly.readiness import Readiness
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.configuration import FAST_PORT_DISTANCE
 from triomq.broker.figures.clients import ClientFigures
 from triomq.broker.figures.exporter import ExporterFigures
 from triomq.broker.figures.own import Observed, OwnFigures
 from triomq.broker.figures.parts import Parts
-from triomq.broker.figures.readiness import Readiness
 from triomq.broker.figures.rocketmq5 import RocketMq5Figures
 from triomq.broker.figures.snapshot import Ages, Snapshot
 from triomq.broker.runtime_info import RuntimeInfo

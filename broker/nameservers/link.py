@@ -45,6 +45,38 @@ open connection, or begins to connect, before its first await."""
 
 REST_SECONDS = 10.0
 """The shortest time between two registrations because of closed connections."""
+CONTEST_SECONDS = 30.0
+"""A registration that is lost twice within this time is contested."""
+
+CONTESTED = "the NameServer drops this broker repeatedly: another broker has the same brokerName and brokerId"
+
+
+class Losses:
+    """How often a NameServer has closed the connection over which it had accepted this broker. Times are trio's."""
+
+    def __init__(self) -> None:
+        self._rest_until = -math.inf
+        self._last = -math.inf
+        self._contested_until = -math.inf
+
+    def may_register(self, now: float) -> bool:
+        """Return whether the broker may register again at once, which it may not again before REST_SECONDS."""
+        if now < self._rest_until:
+            return False
+        self._rest_until = now + REST_SECONDS
+        return True
+
+    def lost(self, now: float) -> bool:
+        """Note that an accepted registration is lost. Return whether that is news: it is contested from now on."""
+        was_contested = self.are_frequent(now)
+        if now - self._last <= CONTEST_SECONDS:
+            self._contested_until = now + CONTEST_SECONDS
+        self._last = now
+        return self.are_frequent(now) and not was_contested
+
+    def are_frequent(self, now: float) -> bool:
+        """Return whether registrations are lost repeatedly."""
+        return now < self._contested_until
 
 
 class NameServerLink:
@@ -74,7 +106,7 @@ class NameServerLink:
         self._changed: set[str] = set()
         self._wants_whole = False
         self._closes = 0
-        self._rest_until = -math.inf
+        self._losses = Losses()
         self._started = 0
         self._finished = 0
         self._is_closed = False
@@ -91,6 +123,11 @@ class NameServerLink:
     def is_away(self) -> bool:
         """Return whether the NameServer has not responded since the last attempt failed."""
         return self._outage.is_on
+
+    @property
+    def is_contested(self) -> bool:
+        """Return whether the NameServer drops this broker repeatedly (CONTESTED)."""
+        return self._losses.are_frequent(trio.current_time())
 
     @property
     def _is_under_way(self) -> bool:
@@ -133,10 +170,12 @@ class NameServerLink:
     def connection_closed(self) -> None:
         """Note that the NameServer now forgets this broker, and request a registration unless the last one for this
         reason was a moment ago."""
+        now = trio.current_time()
+        if self.is_complete and self._losses.lost(now):
+            log.error("registration contested", nameserver=self.address, error=CONTESTED)
         self.is_complete = False
         self._closes += 1
-        if self.was_tried and trio.current_time() >= self._rest_until:
-            self._rest_until = trio.current_time() + REST_SECONDS
+        if self.was_tried and self._losses.may_register(now):
             self._wakeup.set()
 
     def close(self) -> None:

@@ -101,6 +101,10 @@ class Registration:
             for link in self._links()
         ]
 
+    def contested(self) -> list[str]:
+        """Return the addresses of the NameServers that drop this broker repeatedly (link.CONTESTED)."""
+        return [link.address for link in self._links() if link.is_contested]
+
     def failures(self, now: float) -> dict[str, tuple[str, float]]:
         """Return the last failure to reach each NameServer that had one, and how many seconds ago that was."""
         return {

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from triomq.broker import optional
+from triomq.broker.assembly.readiness import Readiness
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.configuration import Configuration
 from triomq.broker.figures.lag_history import LagHistory
-from triomq.broker.figures.readiness import Readiness
 from triomq.dashboard.door import Door
 from triomq.dashboard.exposure import objection
 from triomq.dashboard.history import History, Series

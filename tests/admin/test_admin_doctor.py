@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from verb_calls import check
 
 from triomq.admin.__main__ import main
 from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING, groups
+from triomq.admin.verbs import doctor
 from triomq.protocol.findings import versions_differ
 from triomq.testing import LocalCluster
 
@@ -131,6 +134,23 @@ def advertised(patient: Patient) -> None:
     }
 
 
+def unwilling(patient: Patient) -> None:
+    patient.refusals[28] = (
+        1,
+        "org.apache.rocketmq.acl.common.AclException: no account, org.apache.rocketmq.A.b(A.java:3)",
+    )
+
+
+def not_ready(patient: Patient) -> None:
+    patient.bodies[28]["table"] |= {"notReady_registration": "another broker", "notReady_disk": "full"}
+
+
+def slave_too_far(patient: Patient) -> None:
+    """RocketMQ's finding of a SYNC_MASTER without a slave would say the same once more."""
+    no_slave(patient)
+    patient.bodies[28]["table"]["notReady_replication"] = "no slave within 256 bytes"
+
+
 def no_broker(patient: Patient) -> None:
     patient.bodies[106] = {"brokerAddrTable": {}, "clusterAddrTable": {}}
 
@@ -216,6 +236,9 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (slow_syncs, "slow-syncs", WARNING, "mqadmin selftest DIR"),
     (late, "loop-lag", WARNING, "other programs take the processor"),
     (advertised, "broker-unreachable", CRITICAL, "set brokerIP1 in broker.conf of c"),
+    (unwilling, "broker-refuses", WARNING, "MQADMIN_ACCESS_KEY"),
+    (not_ready, "not-ready", CRITICAL, "mqadmin config get --broker 127.0.0.1:"),
+    (slave_too_far, "not-ready", CRITICAL, "start a slave that follows"),
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),
     (no_slave, "no-slave", CRITICAL, "-k brokerRole -v ASYNC_MASTER"),
@@ -370,7 +393,36 @@ def test_name_servers_that_disagree_or_are_down(patient: Patient, capsys: Captur
     assert found["code"] == "not-registered"
     assert other.address in found["mend"]
     [found] = findings(f"{patient.address};127.0.0.1:1", capsys, 2)
-    assert (found["code"], found["mend"]) == ("nameserver-down", "start it: mqnamesrv -p 1")
+    assert found["code"] == "nameserver-down"
+    assert found["mend"] == "start it: mqnamesrv -c FILE, with listenPort=1 in it"
+
+
+@pytest.mark.parametrize("is_broker", [True, False])
+def test_a_daemon_that_is_hung_is_told_from_one_that_is_away_and_asked_once(
+    is_broker: bool, patient: Patient, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:  # as after SIGSTOP: the kernel accepts for it
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        name_servers = patient.address
+        if is_broker:
+            data = {"brokerName": "c", "cluster": "C", "brokerAddrs": {"0": address}}
+            patient.bodies[106]["brokerAddrTable"]["c"] = data
+        else:
+            name_servers = f"{patient.address};{address}"
+        [found] = [each for each in findings(name_servers, capsys, 2) if each["code"] == "hung"]
+        assert (found["code"], found["subject"]) == ("hung", "c" if is_broker else address)
+        assert "kill -CONT PID" in found["mend"]
+        asked = 0
+        stopped.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection, _ = stopped.accept()
+                with connection:
+                    connection.setblocking(False)
+                    # The others look for HTTP, or for another daemon.
+                    asked += b'"code":28' in (data := connection.recv(4096)) or b'"code":106' in data
+    assert asked <= 2, "once, and once to see whether it is another kind of daemon"
 
 
 def test_secrets_that_others_can_read(

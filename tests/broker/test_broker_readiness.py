@@ -13,7 +13,8 @@ from broker_whole import ANSWER_SECONDS
 from file_faults import FULL, FaultyFiles
 from free_ports import free_port
 
-from triomq.protocol.codes import ResponseCode
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.codes import RequestCode, ResponseCode
 
 
 async def test_a_dashboard_port_that_is_taken_is_a_reason_not_to_be_ready(tmp_path: Path) -> None:
@@ -74,5 +75,8 @@ async def test_a_slave_without_its_master_is_not_ready_and_follows_nobody(tmp_pa
         status, checks = await slave.ready()
         assert (status, checks["replication"]) == (503, (False, "not connected to the master"))
         scrape = await slave.scrape()
+        body = (await slave.broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body
+        failing = {key: text for key, text in KVTable.decode(body).table.items() if key.startswith("notReady_")}
+        assert failing == {"notReady_replication": "not connected to the master"}
         assert scrape.value("triomq_replication_follows") == 0, "an empty log agrees with every master's"
         assert scrape.value("triomq_ready", check="replication") == 0

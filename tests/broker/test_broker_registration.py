@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.nameservers.address_server import AddressServer
-from triomq.broker.nameservers.link import REST_SECONDS
+from triomq.broker.nameservers.link import CONTEST_SECONDS, REST_SECONDS
 from triomq.broker.nameservers.nameserver_list import NameServerList, split_addresses
 from triomq.broker.nameservers.registration import Registration
 from triomq.broker.tables.built_in_topics import built_in_topics
@@ -425,6 +425,25 @@ async def test_a_closed_connection_is_followed_by_a_registration_at_once_but_not
     around.client.close(A)
     await trio.testing.wait_all_tasks_blocked()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
+
+
+async def test_a_registration_that_is_lost_again_and_again_is_contested_for_a_while(
+    surround: Surround, autojump_clock: MockClock
+) -> None:
+    around = surround(namesrvAddr=A)
+    await around.registration.start()
+    with structlog.testing.capture_logs() as captured:
+        around.client.close(A)
+        await trio.sleep(CONTEST_SECONDS + 1)
+        around.client.close(A)
+        assert around.registration.contested() == [], "a NameServer may restart"
+        for _ in range(3):  # each time the broker registers again, and the other one does, too
+            await trio.sleep(REST_SECONDS + 1)
+            around.client.close(A)
+            assert around.registration.contested() == [A]
+        await trio.sleep(CONTEST_SECONDS + 1)
+        assert around.registration.contested() == []
+    assert [(each["event"], each["nameserver"]) for each in captured] == [("registration contested", A)]
 
 
 @pytest.mark.parametrize("leads", [False, True])

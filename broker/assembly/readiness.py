@@ -1,4 +1,5 @@
-"""The checks of /health/ready for a broker. Each reads what the broker keeps anyway."""
+"""The checks of /health/ready for a broker. Each reads what the broker keeps anyway. The runtime information has those
+that fail, for `mqadmin doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.nameservers.link import CONTESTED
 from triomq.monitoring.health import Check, FindOut
+from triomq.protocol.runtime_findings import NOT_READY
 from triomq.store.config import BrokerRole
 
 if TYPE_CHECKING:
@@ -29,6 +32,10 @@ class Readiness:
         """Return what every check finds now."""
         return [check() for check in self.all()]
 
+    def failing(self) -> dict[str, str]:
+        """Return what the checks that fail say, by the key of the runtime information."""
+        return {f"{NOT_READY}{check.name}": check.detail for check in self.checks() if not check.is_ok}
+
     def ports(self) -> Check:
         """The ports for operators are open."""
         closed = self._serving.closed_ports
@@ -47,6 +54,9 @@ class Readiness:
     def registration(self) -> Check:
         """A NameServer has accepted a registration within the last two periods."""
         registration = self._serving.registration
+        contested = registration.contested()
+        if contested:
+            return Check("registration", False, f"{CONTESTED} (at {', '.join(contested)})")
         links = registration.states(trio.current_time())
         if not links:
             return Check("registration", True, "no NameServer is configured")
