@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import time
+from contextlib import suppress
 
 from triomq.admin.contexts import Place, place_of
 from triomq.admin.errors import AdminError, UsageError
@@ -19,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from triomq.admin.changes import PlanningSession
     from triomq.admin.command import Command
     from triomq.admin.verb import Verb
 
@@ -53,7 +55,7 @@ def execute(program: Program, options: dict[str, str], settings: dict[str, str])
     if "watch" in settings:
         return _watch(program, options, settings, (place, timeout))
     is_plan = "dry-run" in settings
-    if not is_plan and _is_destroying(program) and "yes" not in settings:
+    if not is_plan and is_destroying(program) and "yes" not in settings:
         terminal = is_terminal()
         if not terminal and getattr(program, "needs_yes", False):
             _show_plan(plan_of(program, options, (place, timeout)), _output(program, {}, sys.stderr))
@@ -128,23 +130,27 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _is_destroying(program: Program) -> bool:
+def is_destroying(program: Program) -> bool:
     return program.name in DESTROYING or getattr(program, "needs_yes", False)
 
 
 def plan_of(program: Program, options: dict[str, str], place: tuple[Place, float]) -> list[dict[str, Any]]:
     """Return the steps that the command would take. Nothing is changed."""
-    from triomq.admin.changes import PlanningSession, merged
+    from triomq.admin.changes import PlanningSession
 
     with _session(PlanningSession, *place) as session:
         assert isinstance(session, PlanningSession)
-        run = Run(session, options, Output(sys.stdout, SILENT), session.add)
-        try:
-            program.function()(run)
-            run.finish()
-        except PlanEnds:
-            pass
-        return merged(session.steps)
+        return steps_of(program, session, Run(session, options, Output(sys.stdout, SILENT), session.add))
+
+
+def steps_of(program: Program, session: PlanningSession, run: Run) -> list[dict[str, Any]]:
+    """Return the steps of a run that only plans."""
+    from triomq.admin.changes import merged
+
+    with suppress(PlanEnds):
+        program.function()(run)
+        run.finish()
+    return merged(session.steps)
 
 
 def _show_plan(steps: list[dict[str, Any]], out: Output) -> None:

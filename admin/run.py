@@ -122,6 +122,10 @@ class Run:
         if strangers and not self.has_consent and self._planned is None:
             raise UsageError(f"{what} ({', '.join(strangers[:3])}) needs --yes; --dry-run shows what it does")
 
+    def any_number(self) -> int:
+        """Return a number by chance, for the queue to begin with."""
+        return int.from_bytes(os.urandom(2), "big")
+
     def pause(self, seconds: float) -> None:
         """Wait before the next round of a command that repeats. Raises PlanEnds in a dry run."""
         if self._planned is not None:

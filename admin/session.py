@@ -18,8 +18,11 @@ from triomq.remoting.blocking_connection import BlockingConnection, PeerClosed
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Any, Self, TypeVar
+
+    S = TypeVar("S", bound="Session")
 
 TIMEOUT_SECONDS = 5.0
 SUCCESS = 0
@@ -80,7 +83,11 @@ class Session:
 
     def another(self) -> Session:
         """Return a session with the same peers and account, and connections of its own: for another thread."""
-        return Session(
+        return self.another_of(Session)
+
+    def another_of(self, kind: Callable[..., S]) -> S:
+        """Return one of this kind."""
+        return kind(
             ";".join(self.name_servers),
             timeout_seconds=self._timeout_seconds,
             credentials=self._credentials,

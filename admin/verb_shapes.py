@@ -198,5 +198,6 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     "quota set": QUOTA,
     "quota remove": QUOTA,
     "quota list": QUOTA,
+    "mcp": {},
     "selftest": {"directory": "string", "passed": "boolean", "report": ["string"]},
 }

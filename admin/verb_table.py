@@ -167,6 +167,11 @@ VERBS: tuple[VerbRow, ...] = (
         ("broker", "b", "ADDRESS", "of this broker"),
         ("cluster", "c", "NAME", "of all brokers of this cluster"),
     ), ""),
+    ("mcp", "", "Serve an assistant over the Model Context Protocol, on standard input and output", (
+        ("allow-changes", "", "", "offer also what changes something; each change needs the token of its plan"),
+        ("seconds", "s", "SECONDS", "how long one call may take (30)"),
+        ("bytes", "", "BYTES", "how much one answer may have (65536)"),
+    ), ""),
     ("selftest", "DIR", "Test whether the disk of a directory keeps what a broker's store promises", (
         ("seconds", "", "NUMBER", "how long it takes, about (30)"),
         ("mib", "", "NUMBER", "space it may use, in MiB (256)"),

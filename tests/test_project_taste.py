@@ -40,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
 }
 # Modules that stand above their package: they run whole clusters and so may import more.
 MORE_ARROWS: dict[str, set[str]] = {
+    "admin/assistant/server.py": {"mcp", "trio"},
     "admin/diagnosis/dledger.py": {"dledger"},
     "admin/verbs/dledger.py": {"dledger"},  # what both tools show of a group
     "broker/lifecycle/quickstart.py": {"client"},

@@ -63,7 +63,7 @@ class Sender:
         self._run = run
         self.group = group
         self._ids = UniqKeyMaker(os.urandom(4), os.getpid(), int.from_bytes(os.urandom(4), "big"))
-        self._turn = int.from_bytes(os.urandom(2), "big")
+        self._turn = run.any_number()
 
     def queues(self, topic: str) -> list[tuple[str, int, str]]:
         """Return (broker name, queue id, address of the master) of all writable queues."""

@@ -25,6 +25,8 @@ from repository_pages import OUTSIDE, ROOT, examples, pages, relinked
 GENERATED = {
     "admin commands": admin_commands.admin_commands,
     "admin verbs": admin_commands.admin_verbs,
+    "assistant reading": admin_commands.assistant_reading,
+    "assistant changing": admin_commands.assistant_changing,
     "command help": command_help.command_help,
     "broker settings": settings_tables.broker_settings,
     "namesrv settings": settings_tables.namesrv_settings,
