@@ -11,7 +11,7 @@ control may refuse them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Final, Protocol
@@ -21,6 +21,7 @@ import trio
 from triomq.dashboard.views import Data
 from triomq.monitoring.host_names import is_loopback
 from triomq.protocol import findings, java_properties
+from triomq.protocol.bodies.departed import DepartedBroker, QueryDepartedBrokersResponseBody
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import ClusterInfo
 from triomq.protocol.bodies.topic_config import TopicConfigSerializeWrapper
@@ -44,6 +45,8 @@ ALARMS_SECONDS: Final = 600.0
 MOST_NAME_SERVERS: Final = 16
 MOST_BROKERS: Final = 64
 MOST_ALARMS: Final = 50
+MOST_TOPICS: Final = 5
+"""Of a broker that is gone."""
 MOST_TOPICS_BYTES: Final = 4 * 1024 * 1024
 """Of the topics of one master; decoding blocks the event loop."""
 MOST_TEXT: Final = 200
@@ -109,6 +112,8 @@ class Seen:
     alarms_left_out: int = 0
     dledger_groups: dict[str, str] = field(default_factory=dict)
     """By broker name; only brokers of TrioMQ say it."""
+    departed: dict[str, DepartedBroker] = field(default_factory=dict)
+    """By address: brokers that a NameServer has known within a day."""
 
 
 Queues = dict[str, tuple[int, int]]
@@ -124,7 +129,7 @@ class Others:
         self,
         open_client: Callable[[], AbstractAsyncContextManager[Asks]],
         name_servers: Callable[[], list[str]],
-        own: Callable[[], ClusterInfo] | None,
+        own: Callable[[], tuple[ClusterInfo, QueryDepartedBrokersResponseBody]] | None,
         here: str | None,
         now_ms: NowMs,
     ) -> None:
@@ -170,9 +175,13 @@ class Others:
         async with self._open_client() as client:
             async with trio.open_nursery() as nursery:
                 for name_server in seen.name_servers:
-                    nursery.start_soon(self._ask_name_server, client, name_server)
+                    nursery.start_soon(self._ask_name_server, client, name_server, seen)
             infos = [one.known for one in seen.name_servers if one.known is not None]
-            found = _brokers_of([self._own()] if self._own is not None else infos)
+            if self._own is not None:
+                own, departed = self._own()
+                infos = [own]
+                _note_departed(seen, departed)
+            found = _brokers_of(infos)
             seen.brokers, seen.brokers_left_out = found[:MOST_BROKERS], max(0, len(found) - MOST_BROKERS)
             async with trio.open_nursery() as nursery:
                 for broker in seen.brokers:
@@ -187,14 +196,22 @@ class Others:
         seen.alarms, seen.alarms_left_out = alarms[:MOST_ALARMS], max(0, len(alarms) - MOST_ALARMS)
         return seen
 
-    async def _ask_name_server(self, client: Asks, peer: NameServer) -> None:
+    async def _ask_name_server(self, client: Asks, peer: NameServer, seen: Seen) -> None:
         response = await _asked(client, peer, RequestCode.GET_BROKER_CLUSTER_INFO)
         if response is not None:
             try:
                 peer.known = ClusterInfo.decode(response.body)
             except BodyError as error:
                 peer.why = _cut(str(error))
+            await self._ask_departed(client, peer, seen)
             await self._ask_configuration(client, peer, RequestCode.GET_NAMESRV_CONFIG)
+
+    async def _ask_departed(self, client: Asks, peer: NameServer, seen: Seen) -> None:
+        """Ask who was here. Only TrioMQ's NameServers know."""
+        response = await _asked(client, Peer(peer.address), RequestCode.QUERY_DEPARTED_BROKERS)
+        if response is not None:
+            with suppress(BodyError):
+                _note_departed(seen, QueryDepartedBrokersResponseBody.decode(response.body))
 
     async def _ask_broker(self, client: Asks, peer: Broker, seen: Seen) -> None:
         response = await _asked(client, peer, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -280,6 +297,11 @@ def _brokers_of(infos: list[ClusterInfo]) -> list[Broker]:
     return [found[key] for key in sorted(found)]
 
 
+def _note_departed(seen: Seen, body: QueryDepartedBrokersResponseBody) -> None:
+    for left in body.brokers[-MOST_BROKERS:]:
+        seen.departed[left.broker_addr] = left
+
+
 def _fill(broker: Broker, table: Mapping[str, str]) -> None:
     """Take what the runtime table of a broker says."""
     broker.version = _cut(table.get("brokerVersionDesc", ""))
@@ -328,6 +350,17 @@ def _alarms(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
             for one in seen.brokers:
                 if (one.name, one.address) not in known:
                     yield findings.not_registered(one.name, one.address, address)
+    here = {one.address for one in seen.brokers}
+    for address, left in seen.departed.items():
+        if address not in here:
+            yield findings.broker_gone(
+                _cut(left.broker_name),
+                left.broker_id,
+                _cut(address),
+                left.seen_ms_ago,
+                [_cut(topic) for topic in left.topics[:MOST_TOPICS]],
+                is_orderly=left.orderly,
+            )
     masters = {one.name: one.address for one in seen.brokers if one.broker_id == 0}
     versions: dict[str, list[str]] = {}
     for one in seen.brokers:

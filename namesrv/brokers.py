@@ -4,6 +4,7 @@
     clusters         cluster -> broker names
     live             broker address -> when it last registered, its data version, its HA address, its owner
     filter servers   broker address -> addresses
+    departed         what was here and is not now (departed.py)
 
 `held_bytes` is about the memory of all that: a cost for each entry, and the sizes of its texts.
 
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from triomq.namesrv.departed import Departed, DepartedBroker
 from triomq.namesrv.route_limits import BROKER_COST, RouteLimits, texts_bytes
 from triomq.protocol.bodies.registration import RestOfRegistration
 from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo
@@ -76,11 +78,13 @@ class _LiveBroker:
 
 
 class BrokerTable:
-    """See the module's docstring. `on_gone` is called with the name of a broker whose last address went."""
+    """See the module's docstring. `on_gone` is called with the name of a broker whose last address went; it returns
+    some of the topics that the name had."""
 
-    def __init__(self, on_gone: Callable[[str], None]) -> None:
+    def __init__(self, on_gone: Callable[[str], tuple[str, ...]]) -> None:
         self.is_protected = False
         self.revision = 0
+        self.departed = Departed()
         self.held_bytes = 0
         self._on_gone = on_gone
         self._brokers: dict[str, _BrokerSet] = {}
@@ -127,6 +131,7 @@ class BrokerTable:
         """Shift the brokers' timestamps: the clock jumped ahead, but the brokers were not silent during the jump."""
         for live in self._live.values():
             live.last_seen += seconds
+        self.departed.time_jumped(seconds)
 
     def forget_version(self, name: str) -> None:
         """Forget the data version of the master of this name: its topics are no longer those that it registered."""
@@ -246,6 +251,7 @@ class BrokerTable:
     ) -> MasterAddress:
         """Note that a broker registered; its data version counts only if `is_whole`. Return what it learns of its
         master."""
+        self.departed.came(broker.address, broker.name, broker.id)
         members = self._clusters.setdefault(broker.cluster, set())
         if broker.name not in members:
             members.add(broker.name)
@@ -315,10 +321,11 @@ class BrokerTable:
 
     def leave(self, broker: BrokerKey) -> None:
         """Remove one broker. Another address that has since registered under the same id stays."""
+        live = self._live.get(broker.address)
         self._forget_address(broker.address)
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
-            self._remove(broker.name, brokers, broker.id)
+            self._remove(broker.name, brokers, broker.id, live, is_orderly=True)
 
     def dropping(self, addresses: list[str], is_gone: Callable[[float, object], bool]) -> Iterator[None]:
         """Remove brokers, in steps. One that registers meanwhile stays."""
@@ -333,7 +340,7 @@ class BrokerTable:
                 brokers = self._brokers.get(name)
                 is_again = (name, broker_id) in self._places.get(address, ())
                 if brokers is not None and brokers.addresses.get(broker_id) == address and not is_again:
-                    self._remove(name, brokers, broker_id)
+                    self._remove(name, brokers, broker_id, live, is_orderly=False)
                     done += 1
                 if done >= STEP_BROKERS:
                     done = 0
@@ -343,10 +350,19 @@ class BrokerTable:
         self._disown(address)
         self._enter_filter_servers(address, [])
 
-    def _remove(self, name: str, brokers: _BrokerSet, broker_id: int) -> None:
+    def _remove(
+        self, name: str, brokers: _BrokerSet, broker_id: int, live: _LiveBroker | None, *, is_orderly: bool
+    ) -> None:
+        """Remove the broker of this name and id. `live`: its registration, as it was."""
+        address = brokers.addresses[broker_id]
         self._vacate(brokers, name, broker_id)
-        if brokers.addresses:
-            return
+        topics = () if brokers.addresses else self._remove_name(name, brokers)
+        if live is not None:
+            left = DepartedBroker(brokers.cluster, name, broker_id, address, live.last_seen, is_orderly, topics)
+            self.departed.left(left)
+
+    def _remove_name(self, name: str, brokers: _BrokerSet) -> tuple[str, ...]:
+        """Remove a name without brokers. Return some of the topics that it had."""
         del self._brokers[name]
         self.held_bytes -= _entry_bytes(name)
         for cluster in brokers.clusters:
@@ -355,7 +371,7 @@ class BrokerTable:
             self.held_bytes -= _entry_bytes(cluster)
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
-        self._on_gone(name)
+        return self._on_gone(name)
 
 
 def _entry_bytes(*texts: str) -> int:

@@ -120,6 +120,7 @@ class NamesrvProcessor:
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_sub_topics,
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_sub_ununit_topics,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.QUERY_DEPARTED_BROKERS: self._query_departed,
         }
         for code, processor in at_once.items():
             table.register(code, processor)
@@ -207,6 +208,9 @@ class NamesrvProcessor:
     def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         body = self._kept_answer(("", "brokers"), lambda: self._routes.brokers.cluster_info().encode())
         return new_response(request, body=body or b"")
+
+    def _query_departed(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return new_response(request, body=self._routes.departed(trio.current_time()).encode())
 
     def _get_all_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         body = self._kept_answer(("", "topics"), lambda: TopicList(topic_list=self._routes.topics()).encode())

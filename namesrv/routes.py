@@ -31,10 +31,12 @@ from itertools import islice
 from typing import TypeVar
 
 from triomq.namesrv.brokers import SILENT_SECONDS, BrokerKey, BrokerTable, MasterAddress
+from triomq.namesrv.departed import MOST_TOPICS
 from triomq.namesrv.route_limits import ROUTE_COST, TOPIC_COST, RouteLimits
 from triomq.namesrv.topic_tables import STEP_TOPICS, Incoming, TopicTables, route_memory
 from triomq.protocol import permission
 from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.departed import DepartedBroker, QueryDepartedBrokersResponseBody
 from triomq.protocol.bodies.registration import Parts, RestOfRegistration, TopicQueues
 from triomq.protocol.bodies.route import MASTER_ID, QueueData, TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
@@ -62,7 +64,7 @@ class RouteTable:
         self.limits = limits or RouteLimits()
         self._account = account if account is not None else TableMemory().account("routes")
         self.topics_of = TopicTables(incoming_account)
-        self.brokers = BrokerTable(self.topics_of.remove)
+        self.brokers = BrokerTable(self._name_gone)
         self._revision = 0
 
     @property
@@ -88,6 +90,12 @@ class RouteTable:
         self.topics_of.work()
         self._count()
         return True
+
+    def _name_gone(self, name: str) -> tuple[str, ...]:
+        """Remove the topics of a broker name. Return some of them."""
+        some = self.topics_of.some(name, MOST_TOPICS)
+        self.topics_of.remove(name)
+        return some
 
     # The life of brokers.
 
@@ -286,6 +294,22 @@ class RouteTable:
             queue_datas=[self._queue_data(name, topic) for name in names],
             filter_server_table=self.brokers.filter_servers_of(brokers),
         )
+
+    def departed(self, now: float) -> QueryDepartedBrokersResponseBody:
+        """Return the brokers that were here within a day and are not now."""
+        brokers = [
+            DepartedBroker(
+                broker_addr=left.address,
+                broker_id=left.id,
+                broker_name=left.name,
+                cluster=left.cluster,
+                orderly=left.is_orderly,
+                seen_ms_ago=max(0, int((now - left.last_seen) * 1000)),
+                topics=[topic for topic in left.topics if not self.topics_of.names(topic)],
+            )
+            for left in self.brokers.departed.recent(now)
+        ]
+        return QueryDepartedBrokersResponseBody(brokers=brokers)
 
     def topics(self) -> list[str]:
         return self.topics_of.topics()

@@ -22,12 +22,16 @@ from typing import Final
 
 from triomq.namesrv.route_limits import ROUTE_COST, TOPIC_COST, texts_bytes
 from triomq.protocol.bodies.registration import TopicQueues, Topics
+from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 STEP_TOPICS: Final = 128
 """Topics of one step of a long walk. With four times as many a route that somebody asks for beside a registration of
 20,000 topics takes twice as long (benchmarks/README.md, *Under attack*)."""
 
+SEARCHED_TOPICS: Final = 100
+"""Topics among which `some` looks for those of applications."""
+_OF_GROUPS: Final = (RETRY_PREFIX, DLQ_PREFIX)
 _END: Final = object()
 
 
@@ -122,6 +126,15 @@ class TopicTables:
         if table is not None and table.topics.pop(topic, None) is not None:
             table.version += 1
             self._unlist(name, topic)
+
+    def some(self, name: str, most: int) -> tuple[str, ...]:
+        """Return some topics that applications have at a broker, at most as many."""
+        table = self.tables.get(name)
+        first = islice(table.topics if table is not None else (), SEARCHED_TOPICS)
+        made = (
+            each for each in first if each != name and not is_system_topic(each) and not each.startswith(_OF_GROUPS)
+        )
+        return tuple(islice(made, most))
 
     def remove(self, name: str) -> None:
         """Remove a broker's whole table. What lists it goes later, if it is long."""

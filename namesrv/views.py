@@ -70,7 +70,13 @@ def cluster_view(
     from triomq.dashboard.others import Others
     from triomq.dashboard.views import View
 
-    others = Others(open_client, list, routes.brokers.cluster_info, here, system_now_ms)
+    others = Others(
+        open_client,
+        list,
+        lambda: (routes.brokers.cluster_info(), routes.departed(trio.current_time())),
+        here,
+        system_now_ms,
+    )
 
     def cluster(ask: Ask) -> Steps:
         yield

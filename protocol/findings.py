@@ -107,6 +107,32 @@ def hung(what: str, subject: str, address: str) -> Finding:
     )
 
 
+def broker_gone(
+    name: str, number: int, address: str, seen_ms_ago: int, topics: Sequence[str], *, is_orderly: bool
+) -> Finding:
+    """Return the finding of a broker that a NameServer has known within a day. `topics` have no route without it."""
+    shown = f"broker {name} (id {number}, {address})"
+    if is_orderly:
+        what = f"{shown} was stopped, and registered last {_ago(seen_ms_ago)} ago"
+    else:
+        what = f"{shown} is gone: it registered last {_ago(seen_ms_ago)} ago"
+    if topics:
+        what += f"; nobody can use {', '.join(topics)} now"
+    return Finding(
+        INFORMATION if is_orderly and not topics else CRITICAL,
+        "broker-gone",
+        name,
+        what,
+        "what only it has can be neither read nor written",
+        f"start it at {address.rpartition(':')[0]}: mqbroker -c FILE; one that stays away is forgotten in a day",
+    )
+
+
+def _ago(milliseconds: int) -> str:
+    minutes = milliseconds // 60_000
+    return f"{milliseconds // 1000} s" if minutes < 2 else f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+
+
 def broker_refuses(name: str, address: str, reason: str) -> Finding:
     """Return the finding of a broker that does not say how it is to this account."""
     return Finding(

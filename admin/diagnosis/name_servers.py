@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from triomq.admin import bodies
+from triomq.admin.cluster_view import attempt
 from triomq.admin.diagnosis import CRITICAL, Finding
 from triomq.admin.errors import AdminError, NoResponse
-from triomq.protocol.findings import hung, name_server_down, not_registered
+from triomq.protocol.findings import broker_gone, hung, name_server_down, not_registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from triomq.admin.run import Run
+
+QUERY_DEPARTED_BROKERS = 30_004
 
 
 def examine_name_servers(run: Run) -> Iterator[Finding]:
     known: dict[str, set[tuple[str, str]]] = {}
+    gone: dict[str, dict[str, Any]] = {}
     for address in run.session.required_name_servers():
         try:
             body = bodies.loads(run.session.call(address, 106).body)
@@ -30,6 +35,8 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
             for name, data in body.get("brokerAddrTable", {}).items()
             for each in data["brokerAddrs"].values()
         }
+        for left in (attempt(run, address, QUERY_DEPARTED_BROKERS) or {}).get("brokers", []):
+            gone.setdefault(left["brokerAddr"], left)
     every = set().union(*known.values()) if known else set()
     if known and not every:
         yield Finding(
@@ -40,6 +47,16 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
             "nobody can send or receive",
             "start one: mqbroker -n " + ";".join(run.session.name_servers),
         )
+    for address, left in gone.items():
+        if all(address != each for _, each in every):
+            yield broker_gone(
+                left["brokerName"],
+                left["brokerId"],
+                address,
+                left["seenMsAgo"],
+                left.get("topics") or [],
+                is_orderly=left["orderly"],
+            )
     for address, brokers in known.items():
         for name, broker in sorted(every - brokers):
             yield not_registered(name, broker, address)

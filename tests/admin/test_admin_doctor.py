@@ -151,6 +151,20 @@ def slave_too_far(patient: Patient) -> None:
     patient.bodies[28]["table"]["notReady_replication"] = "no slave within 256 bytes"
 
 
+def departed(patient: Patient) -> None:
+    """RocketMQ's NameServers do not say it."""
+    left = {
+        "brokerAddr": "h:1",
+        "brokerId": 0,
+        "brokerName": "c",
+        "cluster": "C",
+        "orderly": False,
+        "seenMsAgo": 60_000,
+    }
+    back = {**left, "brokerAddr": patient.address}
+    patient.bodies[30_004] = {"brokers": [{**left, "topics": ["Gone"]}, back]}
+
+
 def no_broker(patient: Patient) -> None:
     patient.bodies[106] = {"brokerAddrTable": {}, "clusterAddrTable": {}}
 
@@ -239,6 +253,7 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (unwilling, "broker-refuses", WARNING, "MQADMIN_ACCESS_KEY"),
     (not_ready, "not-ready", CRITICAL, "mqadmin config get --broker 127.0.0.1:"),
     (slave_too_far, "not-ready", CRITICAL, "start a slave that follows"),
+    (departed, "broker-gone", CRITICAL, "start it at h: mqbroker -c FILE"),
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),
     (no_slave, "no-slave", CRITICAL, "-k brokerRole -v ASYNC_MASTER"),

@@ -23,6 +23,7 @@ from triomq.dashboard.views import Ask
 from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.views import cluster_view
+from triomq.protocol.bodies.departed import DepartedBroker, QueryDepartedBrokersResponseBody
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import BrokerData, ClusterInfo
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -197,6 +198,21 @@ async def test_alarms_are_bounded_and_urgent_ones_come_first(autojump_clock: tri
     assert them.seen.alarms[0].code == "hung"
 
 
+async def test_brokers_that_are_gone_are_alarms_until_they_are_back(autojump_clock: trio.testing.MockClock) -> None:
+    left = [
+        DepartedBroker(broker_addr=f"{name}:1", broker_name=name, seen_ms_ago=180_000, orderly=orderly, topics=topics)
+        for name, orderly, topics in (("a", False, []), ("b", False, ["T", HOSTILE]), ("c", True, []))
+    ]
+    body = QueryDepartedBrokersResponseBody(brokers=left).encode()
+    cluster = Cluster({"ns:1": {106: info(a_0="a:1"), 318: b"", 30_004: body}, "a:1": {28: runtime(1), 26: CONFIG}})
+    them = others(cluster, ["ns:1"])
+    await them.look()
+    [gone, stopped] = them.seen.alarms
+    assert gone.what == f"broker b (id 0, b:1) is gone: it registered last 3 min ago; nobody can use T, {HOSTILE} now"
+    assert (gone.severity, stopped.severity) == ("CRITICAL", "INFORMATION")
+    assert stopped.what.startswith("broker c (id 0, c:1) was stopped")
+
+
 async def test_alarms_are_remembered_with_their_age_and_not_for_ever(autojump_clock: trio.testing.MockClock) -> None:
     cluster = Cluster({"ns:1": {106: info(a_0="gone:1"), 318: b""}})
     them = others(cluster, ["ns:1"])
@@ -206,7 +222,7 @@ async def test_alarms_are_remembered_with_their_age_and_not_for_ever(autojump_cl
     last = them.last_alarms()
     assert last is not None
     assert (last["age_seconds"], [one["code"] for one in last["alarms"]]) == (90, ["hung"])
-    assert len(cluster.asked) == 3, "nobody was asked again"
+    assert len(cluster.asked) == 4, "nobody was asked again"
     await trio.sleep(ALARMS_SECONDS)
     assert them.last_alarms() is None
 
@@ -232,10 +248,10 @@ async def test_many_visitors_cost_one_round(autojump_clock: trio.testing.MockClo
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(them.look)
-    assert len(cluster.asked) == 3
+    assert len(cluster.asked) == 4
     await trio.sleep(KEPT_SECONDS)
     await them.look()
-    assert len(cluster.asked) == 6
+    assert len(cluster.asked) == 8
 
 
 async def test_more_brokers_than_are_asked_are_counted(autojump_clock: trio.testing.MockClock) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from triomq.namesrv import departed
 from triomq.namesrv.brokers import SILENT_SECONDS, BrokerKey, MasterAddress
 from triomq.namesrv.route_limits import RouteLimits
 from triomq.namesrv.routes import RouteTable
@@ -391,3 +392,41 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
 
 _OWNERS = [object(), object(), object()]
 TestAnyOrderOfEvents = AnyOrderOfEvents.TestCase
+
+
+def gone(table: RouteTable, now: float) -> list[tuple[str, int, str, int, bool, list[str]]]:
+    return [
+        (left.broker_name, left.broker_id, left.broker_addr, left.seen_ms_ago, left.orderly, left.topics)
+        for left in table.departed(now).brokers
+    ]
+
+
+def test_brokers_that_left_are_remembered_with_topics_that_nobody_else_has() -> None:
+    table = RouteTable()
+    register(table, "b-a", "%RETRY%g", "TBW102", "T", "U", address="a:1", now=10, owner="one")
+    register(table, "U", name="b-b", address="b:1", now=20)
+    table.unregister(BrokerKey("C", "b-b", 0, "b:1"))
+    assert gone(table, 21) == [("b-b", 0, "b:1", 1000, True, [])], "the other one has its topic"
+    table.drop_owner("one")
+    assert gone(table, 40) == [("b-b", 0, "b:1", 20_000, True, ["U"]), ("b-a", 0, "a:1", 30_000, False, ["T", "U"])]
+    register(table, "U", name="b-b", address="b:1", now=50)
+    assert gone(table, 50) == [("b-a", 0, "a:1", 40_000, False, ["T"])]
+    register(table, name="b-a", address="a:2", now=60)
+    assert gone(table, 60) == [], "it came back with another address"
+    assert table.departed(60).brokers == []
+
+
+def test_those_that_left_are_forgotten_after_a_day_and_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departed, "MOST", 2)
+    table = RouteTable()
+    for number in range(3):
+        register(table, "T", name=f"b-{number}", address=f"a:{number}", now=number)
+        table.unregister(BrokerKey("C", f"b-{number}", 0, f"a:{number}"))
+    assert [name for name, *_ in gone(table, 3)] == ["b-1", "b-2"]
+    table.brokers.time_jumped(100)
+    assert [age for *_, age, _, _ in gone(table, 103)] == [2000, 1000]
+    assert [name for name, *_ in gone(table, departed.KEPT_SECONDS + 102)] == ["b-2"]
+    assert gone(table, departed.KEPT_SECONDS + 103) == []
+    register(table, "T", name="b" * 256)
+    table.unregister(BrokerKey("C", "b" * 256, 0, "a:1"))
+    assert gone(table, 0) == []
