@@ -14,6 +14,7 @@ Times come from the broker's wall clock, and between its milliseconds from trio'
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -40,6 +41,7 @@ from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.message import MessageExt
 from triomq.protocol.record import BatchUnit, iterate_records
+from triomq.protocol.span_names import OPT_IN, SpanNames
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.spans")
@@ -62,6 +64,7 @@ class Recorder:
         self._propagator = TraceContextTextMapPropagator()
         self._now_ms = now_ms
         self._broker_name = broker_name
+        self._names = SpanNames(os.environ.get(OPT_IN, ""))
         self._ahead_ns = 0
         self._has_failed = False
 
@@ -117,7 +120,7 @@ class Recorder:
             f"store {message.topic}",
             parent,
             kind=SpanKind.SERVER,
-            attributes=attributes,
+            attributes=self._names.named(attributes),
             links=[Link(_sent(context)) for context in others],
             start_time=self.now_ns(),
         )
@@ -133,7 +136,11 @@ class Recorder:
             attributes |= _of_one(len(message.body), _id_of(message))
             attributes["messaging.consumer.group.name"] = group
             span = self._tracer.start_span(
-                f"deliver {message.topic}", parent, kind=SpanKind.SERVER, attributes=attributes, start_time=began_ns
+                f"deliver {message.topic}",
+                parent,
+                kind=SpanKind.SERVER,
+                attributes=self._names.named(attributes),
+                start_time=began_ns,
             )
             span.end(end_ns)
 

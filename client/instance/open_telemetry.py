@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, by its conventions for messaging (the extra `otel`).
+"""Spans of OpenTelemetry, by its conventions for messaging (the extra `otel`). protocol/span_names has the attributes.
 
     send Orders        PRODUCER   one send with all its attempts
     commit Orders      CLIENT     the outcome of a transaction (commit, rollback, unknown)
@@ -15,6 +15,7 @@ its way without a span. Export, and the bound of what waits for it, is the matte
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -43,6 +44,7 @@ from triomq.protocol import property_names as names
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.properties import MAX_PROPERTIES_BYTES, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from triomq.protocol.span_names import OPT_IN, SpanNames
 
 log = get_logger("triomq.client.open_telemetry")
 
@@ -71,6 +73,7 @@ class OpenTelemetry(Spans):
         self._tracer = get_tracer(SCOPE, tracer_provider=provider)
         self._namespace = namespace
         self._client_id = client_id
+        self._names = SpanNames(os.environ.get(OPT_IN, ""))
         self._has_failed = False
 
     def sending(self, messages: Sequence[Message], *, is_transaction: bool = False) -> SendSpan:
@@ -106,7 +109,7 @@ class OpenTelemetry(Spans):
             if first.delay_level > 0:
                 attributes["messaging.rocketmq.message.delay_time_level"] = first.delay_level
         span = self._tracer.start_span(
-            f"send {first.topic}", kind=SpanKind.PRODUCER, attributes=attributes, links=links
+            f"send {first.topic}", kind=SpanKind.PRODUCER, attributes=self._names.named(attributes), links=links
         )
         carried = fitting(_injected(set_span_in_context(span)), messages)
         return _Sending(span, carried, self._safely)
@@ -118,7 +121,7 @@ class OpenTelemetry(Spans):
         # A check has no caller: it belongs to the trace of the half message.
         parent = _extracted(message) if is_check else None
         span = self._tracer.start_span(
-            f"{operation} {message.topic}", parent, kind=SpanKind.CLIENT, attributes=attributes
+            f"{operation} {message.topic}", parent, kind=SpanKind.CLIENT, attributes=self._names.named(attributes)
         )
         return _Sending(span, NOTHING, self._safely)
 
@@ -141,7 +144,11 @@ class OpenTelemetry(Spans):
             attributes["messaging.message.id"] = first.msg_id
             parent = _extracted(first)
         span = self._tracer.start_span(
-            f"process {first.topic}", parent, kind=SpanKind.CONSUMER, attributes=attributes, links=links
+            f"process {first.topic}",
+            parent,
+            kind=SpanKind.CONSUMER,
+            attributes=self._names.named(attributes),
+            links=links,
         )
         return _Processing(span, set_span_in_context(span, parent), self._safely)
 

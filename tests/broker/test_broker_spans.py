@@ -147,6 +147,29 @@ async def test_a_put_is_a_child_of_the_send_and_has_the_phase_append(tmp_path: P
     }
 
 
+@pytest.mark.parametrize(
+    ("opt_in", "names"),
+    [
+        ("", {"messaging.system"}),
+        ("messaging", {"messaging.system.name"}),
+        ("messaging/dup", {"messaging.system", "messaging.system.name"}),
+    ],
+)
+async def test_the_environment_chooses_the_names_of_attributes(
+    opt_in: str, names: set[str], tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", opt_in)
+    async with tracing(tmp_path) as it:
+        put = it.put(traceparent=traceparent(), UNIQ_KEY="U1")
+        it.lab.store.commit()
+        await put.wait()
+        attributes = dict(it.ended.one("store Orders").attributes or {})
+    assert dict.fromkeys(names, "rocketmq") == {
+        name: value for name, value in attributes.items() if name.startswith("messaging.system")
+    }
+    assert attributes["messaging.destination.name"] == "Orders"
+
+
 async def test_with_a_synchronous_disk_and_slave_each_has_a_phase(tmp_path: Path, autojump_clock: MockClock) -> None:
     settings = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "broker_role": BrokerRole.SYNC_MASTER}
     async with tracing(tmp_path, **settings) as it:

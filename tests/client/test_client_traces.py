@@ -45,6 +45,7 @@ from triomq.protocol import property_names as names
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
 from triomq.protocol.record import split_batch
+from triomq.protocol.span_names import RENAMED
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -143,6 +144,30 @@ async def test_a_send_is_a_producer_span_and_the_message_carries_it(
     assert carried["traceparent"] == traceparent_of(span)
     assert carried["mine"] == "kept"
     assert "traceparent" not in message.properties, "the application's message stays as it is"
+
+
+@pytest.mark.parametrize("opt_in", ["", "http,databases/dup", "messaging", "messaging/dup"])
+async def test_the_environment_chooses_the_names_of_attributes(
+    opt_in: str, cluster: FakeCluster, autojump_clock: MockClock, spans: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", opt_in)
+    message = Message("T", b"body", tags="new", keys="k1 k2")
+    message.delay_level = 3
+    async with Producer("P", name_server=NAME_SERVER, otel=spans.provider) as producer:
+        await producer.send(message)
+    attributes = attributes_of(spans.one("send T"))
+    old = {
+        "messaging.system": "rocketmq",
+        "messaging.rocketmq.namespace": "",
+        "messaging.rocketmq.message.tag": "new",
+        "messaging.rocketmq.message.keys": ("k1", "k2"),
+        "messaging.rocketmq.message.type": "delay",
+        "messaging.rocketmq.message.delay_time_level": 3,
+    }
+    new = {RENAMED[name]: value for name, value in old.items()}
+    wanted = {"messaging": new, "messaging/dup": old | new}.get(opt_in, old)
+    assert {name: attributes.get(name) for name in old | new if name in attributes} == wanted
+    assert attributes["messaging.operation.type"] == "send"
 
 
 async def test_all_attempts_of_a_send_are_one_span(
