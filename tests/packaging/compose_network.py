@@ -70,13 +70,21 @@ def why_not() -> str | None:
 
 
 class ComposeNetwork:
-    """The services of a parsed compose file. `directory` takes their volumes and configuration files."""
+    """The services of a parsed compose file. `directory` takes their volumes and configuration files; `names` has the
+    name at which the others know a service, where that is not its own."""
 
-    def __init__(self, document: Mapping[str, Any], directory: Path, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        directory: Path,
+        variables: Mapping[str, str],
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         self._document = document
         self._services: Mapping[str, Any] = document["services"]
         self._directory = directory
         self._variables = variables
+        self._names = names or {}
         own = [name for name, service in self._services.items() if "network_mode" not in service]
         self._addresses = {name: f"{SUBNET}.{number}" for number, name in enumerate(own, start=2)}
         self._processes: list[subprocess.Popen[str]] = []
@@ -85,7 +93,7 @@ class ComposeNetwork:
 
     def __enter__(self) -> Self:
         self._directory.mkdir(exist_ok=True)
-        lines = [f"{address} {name}" for name, address in self._addresses.items()]
+        lines = [f"{address} {self._names.get(name, name)}" for name, address in self._addresses.items()]
         self._hosts.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
         try:
             self._add_namespace("host")
@@ -136,10 +144,14 @@ class ComposeNetwork:
         """Run the health check of a service until it passes, for at most a minute."""
         words = self._services[name]["healthcheck"]["test"]
         assert words[0] == "CMD"
+        self.wait_until(name, words[1:])
+
+    def wait_until(self, name: str, command: Sequence[str]) -> None:
+        """Run a command in the namespace of a service until it succeeds, for at most a minute."""
         deadline = time.monotonic() + 60
-        while (done := self.run(name, words[1:])).returncode != 0 and time.monotonic() < deadline:
+        while (done := self.run(name, command)).returncode != 0 and time.monotonic() < deadline:
             pass
-        assert done.returncode == 0, f"{name} is not healthy: {done.stderr}"
+        assert done.returncode == 0, f"{name} is not healthy: {done.stdout}{done.stderr}"
 
     def run(self, name: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in the namespace of a service, or of the host."""

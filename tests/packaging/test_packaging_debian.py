@@ -46,6 +46,7 @@ exec chroot "$scratch/root" /bin/sh -eu -c '
     }
     mqbroker --version
     as_triomq mqbroker -c /etc/triomq/broker.conf --check
+    as_triomq mqbroker -c /usr/share/triomq/conf/dledger/broker-n0.conf --check
     as_triomq mqnamesrv -c /etc/triomq/namesrv.conf >/tmp/namesrv.out & namesrv=$!
     until_healthy namesrv 9876
     as_triomq mqbroker -c /etc/triomq/broker.conf >/tmp/broker.out & broker=$!
@@ -106,6 +107,9 @@ def test_the_package_says_what_it_is(package: Path) -> None:
     programs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     manual = "usr/share/man"
     files = ("lib/systemd/system/mqbroker.service", f"{manual}/man8/mqbroker.8.gz", f"{manual}/man1/mqadmin.1.gz")
+    samples = [path.relative_to(ROOT) for path in sorted((ROOT / "conf").glob("*/*"))]
+    assert {"conf/dledger/broker-n0.conf", "conf/monitoring/alerts.yml"} <= {str(path) for path in samples}
+    files = (*files, *[f"usr/share/triomq/{path}" for path in samples])
     for path in (*files, *[f"usr/bin/{program}" for program in programs]):
         assert f" ./{path}\n" in listing
     assert "__pycache__" not in listing
@@ -145,6 +149,7 @@ def test_it_is_installed_run_upgraded_and_purged(package: Path, tmp_path: Path) 
     version, *lines = done.stdout.splitlines()
     assert version.startswith(f"mqbroker (TrioMQ) {triomq.__version__}, compatible with RocketMQ 4.9.7, ")
     assert lines == [
+        "mqbroker: the configuration is valid",
         "mqbroker: the configuration is valid",
         "namesrv responds",
         "broker responds",
