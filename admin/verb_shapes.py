@@ -107,6 +107,16 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "milliseconds": "number",
         "error": "string?",
     },
+    "version": {
+        "kind": "string",
+        "name": "string",
+        "brokerId": "integer?",
+        "address": "string?",
+        "product": "string?",
+        "version": "string?",
+        "protocol": "string?",
+        "error": "string?",
+    },
     "dledger members": {
         "group": "string",
         "member": "string",

@@ -97,6 +97,7 @@ VERBS: tuple[VerbRow, ...] = (
     ("health", "[KIND]", "Check that NameServers and brokers respond: broker, namesrv, or both; exits with 0 or 2", (
         ("address", "a", "HOST:PORT...", "only this broker"), ("quiet", "", "", "print nothing"),
     ), ""),
+    ("version", "", "Show the versions of this tool, of every NameServer and of every broker, slaves included", (), ""),
     ("dledger members", "[GROUP]", "Show the members of DLedger groups; exits with 0, or 2 if one is away", (), ""),
     ("dledger transfer", "GROUP MEMBER", "Let a member of a DLedger group lead", (), ""),
     ("dledger replace", "GROUP OLD NEW", "Exchange a member (- for nobody): hand over, say what to do by hand", (

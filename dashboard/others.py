@@ -76,6 +76,8 @@ class Peer:
     is_unreachable: bool = field(default=False, kw_only=True)
     is_hung: bool = field(default=False, kw_only=True)
     """It accepted the connection and did not respond."""
+    build: str = field(default="", kw_only=True)
+    """Product and version; empty for RocketMQ's daemons."""
 
 
 @dataclass(slots=True)
@@ -246,6 +248,7 @@ class Others:
         response = await _asked(client, asked, code)
         values: dict[str, str] = {}
         if response is not None:
+            peer.build = peer.build or _cut(findings.build_of(response.ext_fields or {}))
             try:
                 values = java_properties.parse(response.body.decode("utf-8", "replace"))
             except PropertiesError as error:
@@ -305,6 +308,7 @@ def _note_departed(seen: Seen, body: QueryDepartedBrokersResponseBody) -> None:
 def _fill(broker: Broker, table: Mapping[str, str]) -> None:
     """Take what the runtime table of a broker says."""
     broker.version = _cut(table.get("brokerVersionDesc", ""))
+    broker.build = _cut(findings.build_of(table))
     broker.uptime = _cut(table.get("runtime", "").strip("[] "))
     broker.stored_per_second = _number(table, "putTps")
     broker.read_per_second = _number(table, "getTransferedTps")
@@ -363,15 +367,18 @@ def _alarms(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
             )
     masters = {one.name: one.address for one in seen.brokers if one.broker_id == 0}
     versions: dict[str, list[str]] = {}
+    builds: dict[str, list[str]] = {}
     for one in seen.brokers:
         if one.is_unreachable:
             yield findings.broker_unreachable(one.name, one.address)
         elif one.is_hung:
             yield findings.hung(f"broker {one.name}", one.name, one.address)
         versions.setdefault(one.version, []).append(one.address)
+        builds.setdefault(one.build, []).append(one.address)
         if one.behind_bytes is not None and one.behind_bytes > findings.BEHIND_BYTES:
             yield findings.slave_behind(one.name, one.broker_id, one.behind_bytes, one.address, masters[one.name])
     yield from findings.versions_differ(versions)
+    yield from findings.builds_differ(builds)
     yield from _alarms_of_names(seen)
     yield from _alarms_of_topics(seen, topics)
 

@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from triomq.daemon.audit import State, audit_line
+from triomq.daemon.version import product_values
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.registration import Registrar
 from triomq.namesrv.route_limits import RouteLimits
@@ -328,7 +329,7 @@ class NamesrvProcessor:
         return new_response(request, body=body)
 
     def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return new_response(request, body=self._config.listing())
+        return new_response(request, body=self._config.listing(), ext_fields=product_values())
 
     def _update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | _LaterAnswer:
         if not request.body:

@@ -230,6 +230,26 @@ def versions_differ(addresses: Mapping[str, Sequence[str]]) -> Iterator[Finding]
         )
 
 
+def build_of(table: Mapping[str, str]) -> str:
+    """Return product and version that a daemon tells of itself; "" for one that does not, as RocketMQ's."""
+    return f"{table.get('product', '')} {table.get('productVersion', '')}".strip()
+
+
+def builds_differ(addresses: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Yield the finding of brokers that run different builds. `addresses` of brokers by build; "" is unknown."""
+    known = {build: found for build, found in sorted(addresses.items()) if build}
+    if len(known) > 1:
+        shown = "; ".join([f"{build[:60]} at {', '.join(found[:3])}" for build, found in known.items()])
+        yield Finding(
+            WARNING,
+            "builds-differ",
+            "cluster",
+            f"brokers run different builds: {shown}",
+            "what one of them mends or adds the others lack; this is for the time of an upgrade only",
+            "upgrade the others, slaves first: mqadmin version shows each",
+        )
+
+
 def queue_counts(
     topic: str, counts: Mapping[str, tuple[int, int]], cluster: str, clusters: Collection[str]
 ) -> Iterator[Finding]:

@@ -48,12 +48,20 @@ class Request:
 
 class Response:
     """`fields` are extFields, texts by name; `remark` is empty if there is none. What a peer sends by itself is a
-    request, not `is_response`."""
+    request, not `is_response`. `version` is the peer's ordinal in RocketMQ's MQVersion, -1 if it does not say."""
 
-    __slots__ = ("body", "code", "fields", "is_response", "opaque", "remark")
+    __slots__ = ("body", "code", "fields", "is_response", "opaque", "remark", "version")
 
     def __init__(
-        self, code: int, opaque: int, remark: str, fields: dict[str, str], body: bytes, *, is_response: bool = True
+        self,
+        code: int,
+        opaque: int,
+        remark: str,
+        fields: dict[str, str],
+        body: bytes,
+        *,
+        is_response: bool = True,
+        version: int = -1,
     ) -> None:
         self.code = code
         self.opaque = opaque
@@ -61,6 +69,7 @@ class Response:
         self.fields = fields
         self.body = body
         self.is_response = is_response
+        self.version = version
 
 
 def encode_request(request: Request, opaque: int) -> bytes:
@@ -93,10 +102,13 @@ def decode_response(frame: bytes) -> Response:
         raise FrameError("the header of the response has no code")
     opaque = header.get("opaque", 0)
     flag = header.get("flag", 0)
+    version = header.get("version", -1)
     remark = header.get("remark") or ""
     fields = header.get("extFields") or {}
-    if not (isinstance(opaque, int) and isinstance(flag, int) and isinstance(remark, str) and isinstance(fields, dict)):
+    are_numbers = isinstance(opaque, int) and isinstance(flag, int) and isinstance(version, int)
+    if not (are_numbers and isinstance(remark, str) and isinstance(fields, dict)):
         raise FrameError("the header of the response has a field of another type")
     texts = {str(key): str(value) for key, value in fields.items() if value is not None}
     is_response = flag & _RESPONSE != 0
-    return Response(header["code"], opaque, remark, texts, frame[4 + header_length :], is_response=is_response)
+    body = frame[4 + header_length :]
+    return Response(header["code"], opaque, remark, texts, body, is_response=is_response, version=version)

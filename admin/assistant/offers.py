@@ -14,6 +14,7 @@ READING: tuple[str, ...] = (
     "message",
     "trace",
     "health",
+    "version",
     "dledger members",
     "check lag",
     "check disk",

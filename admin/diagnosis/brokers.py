@@ -12,6 +12,8 @@ from triomq.protocol.findings import (
     BEHIND_BYTES,
     broker_refuses,
     broker_unreachable,
+    build_of,
+    builds_differ,
     hung,
     no_master,
     no_slave,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 def examine_brokers(run: Run) -> Iterator[Finding]:
     versions: dict[str, list[str]] = {}
+    builds: dict[str, list[str]] = {}
     for name, addresses in broker_table(run).items():
         tables: dict[int, dict[str, str]] = {}
         for broker_id, address in addresses.items():
@@ -46,12 +49,14 @@ def examine_brokers(run: Run) -> Iterator[Finding]:
             tables[broker_id] = body.get("table", {})
             yield from findings_of(name, address, tables[broker_id], now_ms())
             versions.setdefault(tables[broker_id].get("brokerVersionDesc", ""), []).append(address)
+            builds.setdefault(build_of(tables[broker_id]), []).append(address)
         if is_group(tables):
             yield from examine_members(name, addresses, tables)
         else:
             yield from _pair(run, name, addresses, tables)
         yield from _behind(name, addresses, tables)
     yield from versions_differ(versions)
+    yield from builds_differ(builds)
 
 
 def _pair(run: Run, name: str, addresses: dict[int, str], tables: dict[int, dict[str, str]]) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from triomq.broker.processors.send_back import SendBackProcessor
 from triomq.broker.processors.topic_admin import TopicAdminProcessor
 from triomq.broker.runtime_info import RuntimeInfo
 from triomq.broker.topic_lives import is_outlived
+from triomq.daemon.version import product_values
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.connection import Connection
@@ -183,6 +184,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
             _group_values(serving),
             tables.absent_values,
             Readiness(serving).failing,
+            product_values,
         ),
     )
     return [

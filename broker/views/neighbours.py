@@ -56,6 +56,7 @@ class Neighbours:
                 {
                     "address": one.address,
                     "why": one.why,
+                    "build": one.build,
                     "dashboard": one.dashboard,
                     "dashboard_note": one.dashboard_note,
                     "registered": is_registered,

@@ -17,7 +17,7 @@ from verb_calls import check
 from triomq.admin.__main__ import main
 from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING, groups
 from triomq.admin.verbs import doctor
-from triomq.protocol.findings import versions_differ
+from triomq.protocol.findings import build_of, builds_differ, versions_differ
 from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
@@ -290,6 +290,28 @@ def test_versions_that_differ_are_a_finding_until_the_upgrade_is_done() -> None:
     assert "V4_9_4 at a:1; V4_9_7 at b:1, c:1" in found.what
     assert "mqadmin brokerStatus -b a:1" in found.mend
     assert list(versions_differ({"V4_9_7": ["b:1"], "": ["d:1"]})) == []
+
+
+def test_builds_that_differ_are_a_finding_and_rocketmq_beside_them_is_none() -> None:
+    one, other = ({"product": "TrioMQ", "productVersion": f"0.1.0.dev{number}+gabc"} for number in (1547, 1940))
+    assert build_of({"brokerVersionDesc": "V4_9_7"}) == ""
+    [found] = builds_differ({build_of(one): ["a:1"], build_of(other): ["b:1"], "": ["d:1"]})
+    assert (found.code, found.severity) == ("builds-differ", WARNING)
+    assert "TrioMQ 0.1.0.dev1547+gabc at a:1; TrioMQ 0.1.0.dev1940+gabc at b:1" in found.what
+    assert "mqadmin version" in found.mend
+    assert list(builds_differ({build_of(one): ["a:1"], "": ["d:1"]})) == []
+
+
+def test_doctor_asks_all_brokers_for_their_build(patient: Patient, capsys: Capture) -> None:
+    with fake_cluster(Patient()) as other:
+        assert isinstance(other, Patient)
+        other.prepare()
+        for number, each in enumerate((patient, other)):
+            each.bodies[28]["table"] |= {"product": "TrioMQ", "productVersion": f"0.1.0.dev{number}+gabc"}
+        table = patient.bodies[106]["brokerAddrTable"]
+        [data] = table.values()
+        data["brokerAddrs"]["1"] = other.address
+        assert "builds-differ" in {found["code"] for found in findings(patient.address, capsys, 1)}
 
 
 def test_an_offset_at_the_end_of_its_queue_is_no_finding(patient: Patient, capsys: Capture) -> None:

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_cluster import fake_cluster
 from verb_calls import SETTINGS, items, lines, set_offset, typed
 
+import triomq
 from triomq.admin.__main__ import main
 from triomq.admin.cluster_view import longest
 from triomq.admin.verb_table import VERBS
@@ -362,6 +364,26 @@ def test_health_is_0_or_2(cluster: LocalCluster, capsys: Capture) -> None:
     assert "cannot connect" in found[0]["error"]
     assert lines(["health", "--quiet"], capsys) == []
     assert main(["health", "everything"]) == 2
+
+
+def test_versions_of_the_tool_and_of_every_daemon_are_shown(cluster: LocalCluster, capsys: Capture) -> None:
+    found = items(["version"], capsys)
+    assert [item["kind"] for item in found] == ["tool", "namesrv", "broker"]
+    assert {(item["product"], item["version"], item["protocol"], item["error"]) for item in found} == {
+        ("TrioMQ", triomq.__version__, "V4_9_7", None)
+    }
+    [broker] = cluster.brokers
+    assert (found[2]["name"], found[2]["brokerId"]) == (broker, 0)
+    servers = f"127.0.0.1:1;{cluster.name_server}"
+    [_, lost, _, _] = items(["version", "-n", servers], capsys, status=6)
+    assert (lost["address"], lost["version"]) == ("127.0.0.1:1", None)
+    assert "cannot connect" in lost["error"]
+
+
+def test_rocketmq_is_shown_with_the_version_of_its_protocol(capsys: Capture) -> None:
+    with fake_cluster() as rocketmq:
+        found = items(["version", "-n", rocketmq.address], capsys)
+    assert [(item["product"], item["version"], item["protocol"]) for item in found[1:]] == [(None, None, "V4_9_7")] * 2
 
 
 def test_checks_have_the_exit_status_of_monitoring(

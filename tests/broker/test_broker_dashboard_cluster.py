@@ -7,6 +7,7 @@ from pathlib import Path
 from broker_shown import shown
 from free_ports import free_port
 
+import triomq
 from triomq.testing import LocalCluster
 
 
@@ -23,11 +24,14 @@ async def test_the_cluster_is_one_page_of_a_broker(tmp_path: Path) -> None:
             assert len(brokers) == 2
             assert brokers["broker-b"]["role"] == "ASYNC_MASTER"
             assert f"http://127.0.0.1:{port}/" in {one["dashboard"] for one in brokers.values()}
+            assert {one["build"] for one in brokers.values()} == {f"TrioMQ {triomq.__version__}"}
             first, second = data["name_servers"]
+            assert (first["build"], second["build"]) == (f"TrioMQ {triomq.__version__}", "")
             assert (first["registered"], first["why"], second["registered"]) == (True, "", False)
             assert second["why"]
             assert second["failure"]
             status, text = await here.get("/cluster")
+            assert f"TrioMQ {triomq.__version__} (V4_9_7)" in text
             assert (status, "broker-b" in text, f":{gone}" in text) == (200, True, True)
             cluster = (await here.data("/"))["cluster"]["seen"]
             assert f"127.0.0.1:{gone}" in [one["subject"] for one in cluster["alarms"]]

@@ -322,7 +322,7 @@ CLIENTS: Table = {
 UNSET = ("namesrvAddr", "rocketmqHome", "storePathCommitLog")
 OF_OUR_OWN: Table = {
     ("* GET_BROKER_RUNTIME_INFO", f"body.{key}"): "ours has it, too"
-    for key in ("eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax")
+    for key in ("eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax", "product", "productVersion")
 }
 ADMINISTRATION: Table = {
     **OF_OUR_OWN,

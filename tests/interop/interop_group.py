@@ -62,6 +62,7 @@ class Group:
         self.addresses = {member: f"127.0.0.1:{free_port()}" for member in kinds}
         self._brokers = {member: free_port() for member in kinds}
         self._daemons: dict[str, Daemon] = {}
+        self.programs: dict[str, list[str]] = {}  # of members that run in another build of TrioMQ
         self._starter = ThreadPoolExecutor(1)  # children end with the thread that started them
         namesrv = directory / "namesrv"
         namesrv.mkdir(parents=True)
@@ -121,6 +122,7 @@ class Group:
         else:
             pairs |= {"listenPort": str(port), "namesrvAddr": self.name_server, "brokerIP1": "127.0.0.1"}
             argv = _triomq("mqbroker", home, {**pairs, "storePathRootDir": str(home / "store")})
+            argv = [*self.programs.get(member, argv[:-2]), *argv[-2:]]
         daemon = Daemon(argv, home, f"127.0.0.1:{port}")
         daemon.begin()
         self._daemons[member] = daemon

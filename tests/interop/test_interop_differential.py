@@ -946,7 +946,7 @@ def test_statistics_and_configuration(converse: Converse) -> None:
 
 
 # Keys that only TrioMQ reports: the lag of its event loop and its syncs. Clients show keys that they do not know.
-OF_OUR_OWN = ("eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax")
+OF_OUR_OWN = ("eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax", "product", "productVersion")
 # Values of GET_BROKER_RUNTIME_INFO that depend on times, rates, the machine and the moment.
 MOVING = (
     *("bootTimestamp", "runtime", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps", "putTps"),

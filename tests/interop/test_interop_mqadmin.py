@@ -166,7 +166,7 @@ def test_broker_status_has_the_same_keys(
         return {name for name in found if not name.startswith("scheduleMessageOffset_")}
 
     output = admin.run("brokerStatus", "-b", cluster.broker_address, "-n", cluster.namesrv_address)
-    own = {"eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax"}
+    own = {"eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax", "product", "productVersion"}
     expected = names(golden["brokerStatus_b"])
     assert names(output) == (expected | own if target == "triomq" else expected)
     assert re.search(r"brokerVersionDesc +: V4_9_7", output)

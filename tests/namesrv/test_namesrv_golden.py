@@ -55,6 +55,8 @@ def meaning(answer: RemotingCommand, answers: str) -> dict[str, Any]:
         if "clusterAddrTable" in body:
             body["clusterAddrTable"] = {cluster: sorted(names) for cluster, names in body["clusterAddrTable"].items()}
     fields: Any = answer.ext_fields
+    if answers == RequestCode.GET_NAMESRV_CONFIG.name:
+        fields = {key: text for key, text in (fields or {}).items() if not key.startswith("product")} or None
     if answers in COUNTS:
         fields = sorted(fields or {})  # the number of topics depends on what the recording omits
     return {

@@ -52,6 +52,7 @@ class Broker:
         self.settings = {**SETTINGS, **settings}
         self.store = directory / "store"
         self.command_prefix: list[str] = []
+        self.program = [str(PROJECT / "bin" / "mqbroker")]  # of TrioMQ
         self.daemon: Daemon | None = None
         directory.mkdir(parents=True)
 
@@ -98,7 +99,7 @@ class Broker:
         }
         path = self.directory / "broker.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
-        return [str(PROJECT / "bin" / "mqbroker"), "-c", str(path)]
+        return [*self.program, "-c", str(path)]
 
     @property
     def pid(self) -> int:
