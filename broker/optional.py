@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the types of the rows
 
     from triomq.broker import configuration, tasks
     from triomq.broker.acl import access_table
-    from triomq.broker.assembly import access_control, assignments, group, pop
+    from triomq.broker.assembly import access_control, assignments, group, pop, readiness
     from triomq.broker.embedded import daemons
     from triomq.broker.figures import watching
     from triomq.broker.filters import conditions, sql92
@@ -57,6 +57,7 @@ PARTS: Final = (
     ("the first gRPC client",                    "grpc",                "triomq.broker.grpc.port"),
     ("metricsPort",                              "monitoring",          "triomq.monitoring.monitoring"),
     ("metricsPort",                              "watching",            "triomq.broker.figures.watching"),
+    ("who asks for its runtime information",     "readiness",           "triomq.broker.assembly.readiness"),
     ("the first question for assignments",       "assignments",         "triomq.broker.assembly.assignments"),
     ("the first receive (POP), or its log",      "pop",                 "triomq.broker.assembly.pop"),
     ("the first question for what is in flight", "in_flight",           "triomq.broker.processors.in_flight"),

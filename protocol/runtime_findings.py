@@ -20,6 +20,8 @@ SLOW_MS, SLOW_WRITES, SLOW_SHARE = 200, 10, 0.01
 LAG_MS = 500
 NOT_READY = "notReady_"
 """Before the name of a check of /health/ready that fails, in keys of TrioMQ's brokers; the value says why."""
+REJECTED = "aclFilesRejected"
+"""The key for which files of accounts cannot be used, and why."""
 _MOST_DIGITS = 18
 _CURES = {
     "store": "mqadmin brokerStatus -b ADDRESS, and its log store.log: it names what could not be written",
@@ -123,6 +125,16 @@ def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]
             f"1 of 100 syncs of the log of broker {name} takes {p99:.0f} ms or longer",
             "with SYNC_FLUSH every message waits for one; with ASYNC_FLUSH a power failure costs more messages",
             f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
+        )
+    rejected = table.get(REJECTED)
+    if rejected:
+        yield Finding(
+            CRITICAL,
+            "accounts-rejected",
+            name,
+            f"broker {name} ({address}) cannot use a file of accounts: {rejected}",
+            "its former content is in force: accounts that were taken away still have their rights, new ones have none",
+            f"mend the file at {address.rpartition(':')[0]}; mqbroker -c FILE --check says whether it can be used",
         )
     for file in filter(None, table.get("absentTables", "").split(",")):
         yield Finding(

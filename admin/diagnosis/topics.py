@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triomq.admin.cluster_view import attempt, now_ms
+from triomq.admin.dead_letters import count_waiting
 from triomq.admin.diagnosis import INFORMATION, WARNING, Finding
 from triomq.admin.java_text import perm_text
 from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX, all_topics, any_address, queue_items
@@ -73,11 +74,16 @@ def _cluster(broker: dict[str, Any] | None) -> str:
 
 def _dead_letters(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Finding]:
     group = topic.removeprefix(DLQ_PREFIX)
-    messages, last = 0, 0
+    queues: list[tuple[str, int, str, int, int]] = []
+    last = 0
     for data in route["brokerDatas"]:
-        body = attempt(run, any_address(data), 202, {"topic": topic}) or {}
-        for _, offsets in queue_items(body.get("offsetTable", {})):
-            messages += max(0, offsets["maxOffset"] - offsets["minOffset"])
-            last = max(last, offsets.get("lastUpdateTimestamp", 0))
-    if messages and now_ms() - last < findings.RECENT_MS:
-        yield findings.dead_letters(group, messages)
+        address = any_address(data)
+        body = attempt(run, address, 202, {"topic": topic}) or {}
+        for (_, name, number), offsets in queue_items(body.get("offsetTable", {})):
+            if offsets["maxOffset"] > offsets["minOffset"]:
+                queues.append((name, number, address, offsets["minOffset"], offsets["maxOffset"]))
+                last = max(last, offsets.get("lastUpdateTimestamp", 0))
+    if queues and now_ms() - last < findings.RECENT_MS:
+        waiting = count_waiting(run, topic, queues)
+        if waiting:
+            yield findings.dead_letters(group, waiting)

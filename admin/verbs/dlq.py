@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triomq.admin.cluster_view import topic_queues
+from triomq.admin.dead_letters import copy_of
 from triomq.admin.errors import NotFound, UsageError
 from triomq.admin.message_format import body_text
 from triomq.admin.messages import BATCH, FOUND, Queue, message_item, pull
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 RESENT_BEFORE = "RESENT_BEFORE"
 """The status of a letter that is not sent, since it was."""
-MOST_COPIES = 32
-"""A copy that failed and is retried is there for each try."""
-QUERY_NOT_FOUND = 22
 
 
 def dlq_list(run: Run) -> None:
@@ -77,7 +75,7 @@ def dlq_export(run: Run) -> None:
 
 
 def _item(run: Run, message: MessageExt, address: str) -> dict[str, object]:
-    copy = _copy(run, message, address)
+    copy = copy_of(run, message, address)
     return {
         **message_item(message),
         "tries": dead_letters.tries_of(message.properties, message.reconsume_times),
@@ -86,32 +84,6 @@ def _item(run: Run, message: MessageExt, address: str) -> dict[str, object]:
         "originMsgId": message.properties.get("ORIGIN_MESSAGE_ID"),
         "resentAs": copy.offset_msg_id if copy is not None else None,
     }
-
-
-def _copy(run: Run, letter: MessageExt, address: str) -> MessageExt | None:
-    """Return the message as which the broker at this address has resent a dead letter; None if it was not resent."""
-    from triomq.protocol.record import iterate_records
-
-    group = letter.topic.removeprefix(DLQ_PREFIX)
-    fields = {
-        "topic": RETRY_PREFIX + group,
-        "key": letter.offset_msg_id,
-        "maxNum": MOST_COPIES,
-        "beginTimestamp": 0,
-        "endTimestamp": 2**63 - 1,
-        "_UNIQUE_KEY_QUERY": "true",
-    }
-    try:
-        response = run.session.call(address, 12, fields)
-    except Refused as error:
-        if error.code == QUERY_NOT_FOUND:
-            return None
-        raise
-    for message in iterate_records(response.body):
-        if dead_letters.is_copy(message.topic, message.properties, group, letter.offset_msg_id):
-            message.broker_name = letter.broker_name
-            return message
-    return None
 
 
 def dlq_resend(run: Run) -> None:
@@ -141,7 +113,7 @@ def dlq_resend(run: Run) -> None:
 def _resent(run: Run, sender: CachingSender, letter: MessageExt, address: str) -> dict[str, Any]:
     """Send a dead letter at its own broker, which so has the mark, unless it was sent before."""
     group = run.get("GROUP")
-    copy = None if run.has("again") else _copy(run, letter, address)
+    copy = None if run.has("again") else copy_of(run, letter, address)
     if copy is not None:
         return {
             "sendStatus": RESENT_BEFORE,

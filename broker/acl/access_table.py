@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
+from triomq.protocol.runtime_findings import REJECTED
 from triomq.remoting.secret_file import read_secret
 
 log = structlog.get_logger("triomq.broker.acl")
@@ -60,6 +62,7 @@ class AccessTable:
         self._accounts: dict[str, Account] = {}
         self._owners: dict[str, Path] = {}
         self._white_addresses: tuple[AddressPattern, ...] = ()
+        self._rejected: dict[Path, str] = {}
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -85,6 +88,15 @@ class AccessTable:
         path = self._owners.get(access_key)
         configs = self._files[path].configs if path is not None else ()
         return next((config for config in configs if config.access_key == access_key), None)
+
+    @property
+    def rejected(self) -> int:
+        """The number of files that cannot be used, whose former content is in force."""
+        return len(self._rejected)
+
+    def rejected_values(self) -> dict[str, str]:
+        """Return what the runtime information says of files that cannot be used: why, and since when."""
+        return {REJECTED: "; ".join(self._rejected.values())} if self._rejected else {}
 
     def versions(self) -> dict[str, DataVersion]:
         """Return path of each file -> its data version."""
@@ -143,14 +155,18 @@ class AccessTable:
                 continue
             try:
                 files[path], stamps[path] = self._read(path)
+                self._rejected.pop(path, None)
                 log.info("ACL file loaded", path=str(path), accounts=len(files[path].accounts))
             except AclFileError as error:
                 log.error("ACL file rejected; its former content stays in force", error=str(error))
+                since = datetime.fromtimestamp(self._now_ms() / 1000, UTC)
+                self._rejected[path] = f"{error} (since {since:%Y-%m-%d %H:%M:%S} UTC)"
                 stamps[path] = (stamp[0], *self._key_stamps[path].values())
                 if known is not None:
                     files[path] = known
         for path in self._stamps.keys() - stamps.keys():
             log.warning("ACL file removed", path=str(path))
+            self._rejected.pop(path, None)
         self._files = files
         self._stamps = stamps
         self._rebuild()

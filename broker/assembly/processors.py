@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from triomq.broker import optional
-from triomq.broker.assembly.readiness import Readiness
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
@@ -183,7 +182,8 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
             serving.quotas.refusals.values,
             _group_values(serving),
             tables.absent_values,
-            Readiness(serving).failing,
+            tables.access.rejected_values if tables.access is not None else dict,
+            lambda: optional.readiness.Readiness(serving).failing(),
             product_values,
         ),
     )

@@ -210,6 +210,12 @@ class OwnFigures:
             "Requests that access control refused.",
             [(labels(reason=reason), access.refused[reason]) for reason in REFUSALS] if access is not None else [],
         )
+        files = serving.tables.access
+        yield gauge(
+            "triomq_acl_files_rejected",
+            "Files of accounts that cannot be used; their former content is in force.",
+            one(files.rejected) if files is not None else [],
+        )
 
     # -- other brokers -------------------------------------------------------------------------------------------------
 

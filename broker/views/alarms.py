@@ -8,6 +8,7 @@ from typing import Final
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.figures.lag_history import snapshot_now
 from triomq.broker.figures.snapshot import Snapshot
+from triomq.broker.views.letters import Letters
 from triomq.dashboard.views import Ask
 from triomq.protocol import findings
 from triomq.protocol.findings import Finding
@@ -22,6 +23,7 @@ class Alarms:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
         self._metadata = serving.tables.metadata
+        self._letters = Letters(serving)
 
     def found(self, ask: Ask) -> Generator[None, None, list[Finding]]:
         """Return the findings, critical ones first; an item ends a step."""
@@ -67,5 +69,7 @@ class Alarms:
             if held > 0:
                 count += held
                 last_ms = max(last_ms, reading.store_time_at(topic, queue_id, end - 1))
-        is_recent = self._serving.tables.now_ms() - last_ms < findings.RECENT_MS
-        return [findings.dead_letters(group, count)] if count and is_recent else []
+        if not count or self._serving.tables.now_ms() - last_ms >= findings.RECENT_MS:
+            return []
+        waiting = self._letters.count_waiting(group)
+        return [findings.dead_letters(group, waiting)] if waiting else []

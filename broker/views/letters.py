@@ -17,6 +17,8 @@ from triomq.protocol.system_topics import UNDELIVERABLE_TOPIC, dlq_topic, retry_
 
 MOST_LETTERS: Final = 50
 MOST_REASON_CHARACTERS: Final = 500
+MOST_LOOKED_AT: Final = 20
+"""Letters of a queue of which an overview finds out whether they were resent; mqadmin doctor looks at more."""
 _MOST_COPIES: Final = 32
 _EVERYBODY: Final = Ask()
 
@@ -49,6 +51,19 @@ class Letters:
         topic = dlq_topic(group)
         ends = self._reading.ends(topic)
         return sum([end - self._reading.min_offset(topic, queue_id) for queue_id, end in ends.items()])
+
+    def count_waiting(self, group: str) -> int:
+        """Return how many dead letters of a group nobody has resent; 0 if all of the newest were (MOST_LOOKED_AT),
+        whatever became of older ones."""
+        topic = dlq_topic(group)
+        waiting = older = 0
+        for queue_id, end in self._reading.ends(topic).items():
+            first = self._reading.min_offset(topic, queue_id)
+            begin = max(first, end - MOST_LOOKED_AT)
+            older += begin - first
+            found = [self._at(topic, queue_id, offset, _EVERYBODY) for offset in range(begin, end)]
+            waiting += sum([letter is None or not self.resent_as(group, letter.id) for letter in found])
+        return waiting + older if waiting else 0
 
     def is_known(self, group: str) -> bool:
         return self._serving.tables.metadata.topics.get(dlq_topic(group)) is not None

@@ -165,6 +165,10 @@ def departed(patient: Patient) -> None:
     patient.bodies[30_004] = {"brokers": [{**left, "topics": ["Gone"]}, back]}
 
 
+def accounts(patient: Patient) -> None:
+    patient.bodies[28]["table"]["aclFilesRejected"] = "conf/plain_acl.yml, line 3: not YAML (since 2026)"
+
+
 def no_broker(patient: Patient) -> None:
     patient.bodies[106] = {"brokerAddrTable": {}, "clusterAddrTable": {}}
 
@@ -254,6 +258,7 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (not_ready, "not-ready", CRITICAL, "mqadmin config get --broker 127.0.0.1:"),
     (slave_too_far, "not-ready", CRITICAL, "start a slave that follows"),
     (departed, "broker-gone", CRITICAL, "start it at h: mqbroker -c FILE"),
+    (accounts, "accounts-rejected", CRITICAL, "mqbroker -c FILE --check"),
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),
     (no_slave, "no-slave", CRITICAL, "-k brokerRole -v ASYNC_MASTER"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,6 +117,32 @@ def test_dead_letters_are_resent_at_the_broker_that_holds_them_where_a_second_ru
         second_run = items(words, capsys)
         assert [(item["sendStatus"], item["brokerName"]) for item in second_run] == [("RESENT_BEFORE", "c")] * 4
         assert len(second.sent) == 4
+
+
+def test_letters_that_were_resent_are_no_finding(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    with two_brokers(monkeypatch) as (first, second):
+        now = time.time_ns() // 1_000_000
+        first.more = {206: {"topicList": ["%DLQ%G"]}, 202: {"offsetTable": {}}}
+        second.bodies = [b"0", b"1", b"2", b"3"]
+        second.more = {202: {"offsetTable": queue_ends("c", 4, now)}}
+        assert dead_letters_found(capsys) == ["group G gave up on messages within a day: 4 dead letters"]
+        assert main(["dlq", "resend", "G", "--all", "--yes"]) == 0
+        capsys.readouterr()
+        assert dead_letters_found(capsys) == []
+        second.bodies.append(b"4")
+        second.more = {202: {"offsetTable": queue_ends("c", 5, now)}}
+        assert dead_letters_found(capsys) == ["group G gave up on messages within a day: 1 dead letters"]
+
+
+def queue_ends(name: str, end: int, last_ms: int) -> dict[str, Any]:
+    queue = json.dumps({"topic": "%DLQ%G", "brokerName": name, "queueId": 0})
+    return {queue: {"minOffset": 0, "maxOffset": end, "lastUpdateTimestamp": last_ms}}
+
+
+def dead_letters_found(capsys: Capture) -> list[str]:
+    main(["doctor", "--output", "json"])
+    found = json.loads(capsys.readouterr().out)
+    return [each["what"] for each in found if each["code"] == "dead-letters"]
 
 
 def progress_of(broker: str, offset: int, last_ms: int) -> dict[str, Any]:

@@ -213,9 +213,13 @@ def test_a_secret_file_that_vanishes_leaves_the_secret_in_force_and_counts_when_
     ]
     assert f"{path} cannot be read: No such file" in str(logs)
     assert secret_key(table) == "firstSecret"
+    assert table.rejected == 1
+    [why] = table.rejected_values().values()
+    assert f"{path} cannot be read: No such file" in why and why.endswith(" UTC)")
     secret_file(tmp_path, "secretThatReturned")
     assert table.refresh()
     assert secret_key(table) == "secretThatReturned"
+    assert (table.rejected, table.rejected_values()) == (0, {})
 
 
 def test_a_file_that_first_names_a_missing_secret_counts_when_the_secret_arrives(tmp_path: Path) -> None:

@@ -113,7 +113,13 @@ async def test_two_operators_at_once_send_a_letter_once(tmp_path: Path) -> None:
 async def test_all_letters_are_sent_except_those_that_were(tmp_path: Path) -> None:
     async with operated(tmp_path) as (here, browser):
         rows = await filled(here, 12)
+        await here.broker.create_topic("T", 1)
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 0}
+        assert (await here.broker.ask(15, fields)).code == 0
         await resend(browser, ids=rows[5]["id"])
+        assert [one["what"] for one in (await here.data("/"))["alarms"]] == [
+            "group G gave up on messages within a day: 11 dead letters"
+        ]
         _, page = await browser.preview(RESEND, group="G", which="all", again="no", ids="")
         assert ">11<" in page.replace("\n", ""), page
         status, page = await resend(browser, "all")
@@ -121,6 +127,7 @@ async def test_all_letters_are_sent_except_those_that_were(tmp_path: Path) -> No
         assert sorted(await retried(here)) == sorted(f"body {number}" for number in range(12))
         await resend(browser, "all")
         assert len(await retried(here)) == 12
+        assert (await here.data("/"))["alarms"] == []
 
 
 async def test_the_mark_survives_a_restart(tmp_path: Path) -> None:

@@ -462,6 +462,7 @@ async def test_access_control(tmp_path: Path, like_rocketmq: str, table: Table) 
 
 PAIR: Table = {
     **OF_OUR_OWN,
+    ("* GET_BROKER_RUNTIME_INFO", "body.notReady_replication"): "ours says why it is not ready",
     # The two brokers are not connected here: tests/replication does that.
     ("ha_send_* SEND_MESSAGE_V2", "code"): "no slave has the message",
     ("read_from_slave_when_master_is_down PULL_MESSAGE", "*"): "the slave is empty",
