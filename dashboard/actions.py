@@ -32,11 +32,12 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One value that changes; None is one that does not exist."""
+    """One value that changes; None is one that does not exist. `place`: the broker, if there are several."""
 
     name: str
     before: object
     after: object
+    place: str = ""
 
     @property
     def is_changed(self) -> bool:

@@ -26,17 +26,23 @@ def ceiling(top: float) -> float:
 
 
 def line(points: Sequence[float], most: int = MOST_POINTS) -> dict[str, object]:
-    """Return what a template draws: the line, the area below it, and the end of the axis. The newest point is at the
-    right; a short past leaves the left empty."""
+    """Return what a template draws: the line, the area below it, and the end of the axis; and what the script
+    needs to show the value under the pointer. The newest point is at the right; a short past leaves the left empty, and
+    a single point is no line."""
     shown = thinned(points, most)
     top = ceiling(max(shown, default=0.0))
     step = WIDTH / max(1, most - 1)
     begin = WIDTH - step * (len(shown) - 1)
+    if len(shown) < 2:
+        shown = []
     places = [f"{begin + number * step:.1f},{HEIGHT - value / top * HEIGHT:.1f}" for number, value in enumerate(shown)]
     area = [f"{begin:.1f},{HEIGHT}", *places, f"{WIDTH},{HEIGHT}"] if places else []
     return {
         "line": " ".join(places),
         "area": " ".join(area),
+        "points": [round(value, 4) for value in shown],
+        "begin": round(begin, 1),
+        "step": round(step, 4),
         "top": top,
         "now": points[-1] if points else None,
         "width": WIDTH,

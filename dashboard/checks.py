@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from triomq.monitoring.host_names import is_local_name
 
 _OWN = ("same-origin", "none")
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def host_judge(more_hosts: str) -> Callable[[str], bool]:
@@ -23,9 +24,22 @@ def host_judge(more_hosts: str) -> Callable[[str], bool]:
 
 def is_own_change(headers: Mapping[str, str], scheme: str) -> bool:
     """Return whether a request that changes something comes from a page of this site, as far as the browser says. A
-    program that is no browser says nothing."""
+    program that is no browser says nothing. `scheme`: of the pages.
+
+    A browser that says "same-origin" has compared scheme, name and port with those of the page itself. Behind a proxy
+    that ends TLS, which knows the scheme better than this daemon, that is what counts.
+    """
     site = headers.get("sec-fetch-site")
     if site is not None and site not in _OWN:
         return False
     origin = headers.get("origin")
-    return origin is None or origin.lower() == f"{scheme}://{headers.get('host', '')}".lower()
+    if origin is None:
+        return True
+    schemes = _DEFAULT_PORTS if site == "same-origin" else (scheme,)
+    host = headers.get("host", "")
+    return any(_without_port(origin, each) == _without_port(f"{each}://{host}", each) for each in schemes)
+
+
+def _without_port(origin: str, scheme: str) -> str:
+    """Return an origin without the port that its scheme has anyway."""
+    return origin.lower().removesuffix(_DEFAULT_PORTS[scheme])

@@ -4,8 +4,7 @@ It holds the answers of the last round, for KEPT_SECONDS: a hundred browsers cos
 out meanwhile. NameServers are asked at once, then the brokers that they know, each with a time limit of its own. One
 that does not respond is shown with the reason. Topics, which are long, are asked every TOPICS_KEPT_SECONDS, of one
 master after another, and only their numbers of queues are kept. Alarms are what `mqadmin doctor` says of the same
-answers. Requests carry no account: an address is what anybody registered, and a signature is not for strangers. Access
-control may refuse them.
+answers. Access control may refuse a request.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from triomq.protocol.errors import BodyError
 from triomq.protocol.findings import Finding
 from triomq.protocol.java_properties import PropertiesError
 from triomq.protocol.java_remarks import without_java
-from triomq.protocol.runtime_findings import findings_of
+from triomq.protocol.runtime_findings import findings_of, uptime_seconds
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from triomq.remoting.errors import RemotingError, RemotingTimeout
 
@@ -94,7 +93,7 @@ class Broker(Peer):
     broker_id: int = 0
     role: str = ""
     version: str = ""
-    uptime: str = ""
+    uptime_seconds: int | None = None
     stored_per_second: float | None = None
     read_per_second: float | None = None
     disk_ratio: float | None = None
@@ -309,7 +308,7 @@ def _fill(broker: Broker, table: Mapping[str, str]) -> None:
     """Take what the runtime table of a broker says."""
     broker.version = _cut(table.get("brokerVersionDesc", ""))
     broker.build = _cut(findings.build_of(table))
-    broker.uptime = _cut(table.get("runtime", "").strip("[] "))
+    broker.uptime_seconds = uptime_seconds(table)
     broker.stored_per_second = _number(table, "putTps")
     broker.read_per_second = _number(table, "getTransferedTps")
     broker.disk_ratio = _number(table, "commitLogDiskRatio")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from triomq.dashboard.actions import Action, Preview, Result
 from triomq.dashboard.charts import line
+from triomq.dashboard.cookies import cookies_of
 from triomq.dashboard.history import DAY_POINTS, HOUR_POINTS
 from triomq.dashboard.listing import fields_of
 from triomq.dashboard.texts import LANGUAGES, translated
@@ -25,7 +26,9 @@ _NOTHING: Final = "\N{EN DASH}"
 
 
 class Renderer:
-    def __init__(self, program: Program) -> None:
+    """`root` is what each link to a page begins with (Proxies.root)."""
+
+    def __init__(self, program: Program, root: str = "") -> None:
         self._program = program
         self._environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -36,9 +39,9 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            number=number_text, bytes=bytes_text, rate=rate_text, moment=moment_text, duration=duration_text
+            number=number_text, bytes=bytes_text, rate=rate_text, moment=time_of, duration=duration_text
         )
-        self._environment.globals["line"] = line
+        self._environment.globals.update(line=line, root=root, link=link_text)
         for name in self._environment.list_templates():
             self._environment.get_template(name)  # compiled once, here: a thread loads this module
 
@@ -86,7 +89,7 @@ class Renderer:
             "t": translated(visit.language),
             "language": visit.language,
             "program": self._program,
-            "menu": [view for view in self._program.views if not view.of],
+            "menu": [view for view in self._program.views if not view.of and view.is_for(visit.viewer)],
             "title": title,
             "here": here,
             "refreshes": False,
@@ -118,12 +121,9 @@ def language_of(request: Request, query: dict[str, str]) -> tuple[str, bool]:
     chosen = query.get("lang", "")
     if chosen in LANGUAGES:
         return chosen, True
-    try:
-        morsel = SimpleCookie(request.headers.get("cookie", "")).get("triomq_language")
-    except CookieError:
-        morsel = None
-    if morsel is not None and morsel.value in LANGUAGES:
-        return morsel.value, False
+    kept = cookies_of(request.headers).get("triomq_language", "")
+    if kept in LANGUAGES:
+        return kept, False
     wanted = request.headers.get("accept-language", "").strip().lower()
     return ("zh" if wanted.startswith("zh") else "en"), False
 
@@ -162,13 +162,25 @@ def rate_text(value: float | None) -> str:
 
 def moment_text(ms: float | None) -> str:
     """Return a time since 1970 in ms as a date, in UTC."""
+    moment = _moment(ms)
+    return _NOTHING if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}.{int(ms or 0) % 1000:03d}"
+
+
+def time_of(ms: float | None) -> Markup:
+    """Return the element of a time, of which the script shows the local one, too."""
+    moment, text = _moment(ms), moment_text(ms)
+    if moment is None:
+        return Markup.escape(text)
+    return Markup('<time datetime="{}">{}</time>').format(f"{moment:%Y-%m-%dT%H:%M:%S}Z", text)
+
+
+def _moment(ms: float | None) -> datetime | None:
     if ms is None or ms <= 0:
-        return _NOTHING
+        return None
     try:
-        moment = datetime.fromtimestamp(ms / 1000, UTC)
+        return datetime.fromtimestamp(ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        return _NOTHING
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{int(ms) % 1000:03d}"
+        return None
 
 
 _LENGTHS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))

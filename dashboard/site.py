@@ -16,7 +16,6 @@ import hmac
 import json
 import string
 from collections.abc import Callable, Mapping
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -26,7 +25,9 @@ import trio
 
 from triomq.dashboard.acting import MOST_TEXT_CHARACTERS, Acting
 from triomq.dashboard.checks import host_judge, is_own_change
+from triomq.dashboard.cookies import cookies_of
 from triomq.dashboard.listing import fields_of
+from triomq.dashboard.proxies import Proxies
 from triomq.dashboard.render import Renderer, language_of
 from triomq.dashboard.sessions import Accounts, Session, Sessions, Viewer
 from triomq.dashboard.views import Ask, Data, Download, NotThere, Program, Stream, View
@@ -68,7 +69,8 @@ def prepare(
 ) -> Callable[[network.Listening], HttpServer]:
     """Load everything that pages need, which a thread may do; return what makes the server of an open port."""
     scheme = "https" if get_context is not None else "http"
-    site = Site(program, scheme=scheme, port=port, clock=trio.current_time)
+    proxies = Proxies(settings.dashboard_proxies, settings.dashboard_path, scheme)
+    site = Site(program, proxies=proxies, port=port, clock=trio.current_time)
     rules = Rules(
         methods=("GET", "HEAD", "POST"),
         most_body_bytes=MOST_FORM_BYTES,
@@ -84,9 +86,9 @@ def prepare(
 class Site:
     """See the module's docstring. `port` is part of the cookie's name: browsers share cookies between ports."""
 
-    def __init__(self, program: Program, *, scheme: str, port: int, clock: Callable[[], float]) -> None:
+    def __init__(self, program: Program, *, proxies: Proxies, port: int, clock: Callable[[], float]) -> None:
         self._program = program
-        self._scheme = scheme
+        self._proxies = proxies
         self._cookie = f"triomq_{port}"
         self._views = {view.path: view for view in program.views}
         self._actions = {action.path: action for action in program.actions}
@@ -94,17 +96,19 @@ class Site:
         self._downloads = {download.path: download for download in program.downloads}
         self._accounts: Accounts | None = program.accounts or program.token
         self._sessions = Sessions(clock)
-        self._renderer = Renderer(program)
+        self._renderer = Renderer(program, proxies.root)
         self._acting = Acting(self._renderer, has_accounts=program.accounts is not None)
         self._static = {f"/static/{path.name}": path.read_bytes() for path in sorted(_STATIC.iterdir())}
 
     async def answer(self, request: Request) -> Response:
         """Return the page of a request."""
+        scheme = self._proxies.scheme(request.address, request.headers)
+        request = self._proxies.original(request)
         if request.path in self._static:
             content_type = _TYPES[Path(request.path).suffix]
             return Response(200, content_type, self._static[request.path])
         if request.method == "POST":
-            return await self._changed(request)
+            return await self._changed(request, scheme)
         if request.path in self._actions:
             return plain(405, "this changes something: only a form does it", allow="POST")
         visit = self._visit(request)
@@ -115,13 +119,13 @@ class Site:
             if is_api:
                 return _json(401, {"error": "log in first"})
             target = quote(request.path + ("?" + request.query if request.query else ""), safe="/")
-            return _redirect(f"/login?next={target}")
+            return self._redirect(f"/login?next={target}")
         if request.path in self._streams:
             return self._stream(self._streams[request.path], visit)
         if request.path in self._downloads:
             return self._file(self._downloads[request.path], visit)
         if request.path == "/api":
-            return _json(200, self._index())
+            return _json(200, self._index(visit.viewer))
         view = self._views.get(request.path.removeprefix("/api") if is_api else request.path)
         status, text = (200, "") if view is not None else (404, "there is no such page")
         if view is not None and view.acts and (is_api or not visit.may_act):
@@ -135,6 +139,8 @@ class Site:
         query = fields_of(request.query)
         ask = Ask(query, visit.viewer)
         try:
+            if not view.is_for(visit.viewer):
+                raise NotThere("only administrators see this page")
             if view.gather is not None:
                 await view.gather(ask)
             data = await request.steps.run(view.make(ask))
@@ -147,10 +153,10 @@ class Site:
         headers = [("Set-Cookie", self._set_language(visit.language))] if chosen else []
         return Response(200, _HTML, html.encode(errors="replace"), headers)
 
-    def _index(self) -> Data:
+    def _index(self, viewer: Viewer | None) -> Data:
         """Return what there is below /api, and the files."""
         program = self._program
-        pages = [view for view in program.views if not view.acts]
+        pages = [view for view in program.views if not view.acts and view.is_for(viewer)]
         return {
             "kind": program.kind,
             "name": program.name,
@@ -200,9 +206,9 @@ class Site:
             return None, None
         return self._sessions.find(token, self._accounts) or (None, None)
 
-    async def _changed(self, request: Request) -> Response:
-        """Handle a POST."""
-        if not is_own_change(request.headers, self._scheme):
+    async def _changed(self, request: Request, scheme: str) -> Response:
+        """Handle a POST from a page with this scheme."""
+        if not is_own_change(request.headers, scheme):
             audit.warning("a change from another site was refused", remote=request.address, path=request.path[:80])
             return plain(403, "this change does not come from a page of this dashboard")
         body = request.body.decode("utf-8", "replace")
@@ -215,10 +221,10 @@ class Site:
             return plain(404, "there is nothing to change here")
         form = fields_of(body)
         if request.path == "/logout":
-            return self._log_out(request, form)
-        return await self._log_in(request, form, self._accounts)
+            return self._log_out(request, form, scheme)
+        return await self._log_in(request, form, self._accounts, scheme)
 
-    async def _log_in(self, request: Request, form: Mapping[str, str], accounts: Accounts) -> Response:
+    async def _log_in(self, request: Request, form: Mapping[str, str], accounts: Accounts, scheme: str) -> Response:
         if self._sessions.must_wait(request.address):
             return self._login_page(request, 429, "Too many wrong logins: wait a minute.")
         name = form.get("name", "")
@@ -237,20 +243,20 @@ class Site:
         audit.info("logged in", account=viewer.name, remote=request.address)
         if token is not None:
             await trio.to_thread.run_sync(token.renew)
-        response = _redirect(own_path(form.get("next", "/")))
-        response.headers.append(("Set-Cookie", self._set_cookie(session)))
+        response = self._redirect(own_path(form.get("next", "/")))
+        response.headers.append(("Set-Cookie", self._set_cookie(session, scheme)))
         return response
 
-    def _log_out(self, request: Request, form: Mapping[str, str]) -> Response:
+    def _log_out(self, request: Request, form: Mapping[str, str], scheme: str) -> Response:
         session, viewer = self._session(request)
         if session is None or viewer is None:
-            return _redirect("/login")
+            return self._redirect("/login")
         if not _is_equal(form.get("csrf", ""), session.csrf):
             return plain(403, "the token of this form is not that of the session: load the page again")
         self._sessions.end(cookies_of(request.headers)[self._cookie])
         audit.info("logged out", account=viewer.name, remote=request.address)
-        response = _redirect("/login")
-        response.headers.append(("Set-Cookie", self._set_cookie("") + "; Max-Age=0"))
+        response = self._redirect("/login")
+        response.headers.append(("Set-Cookie", self._set_cookie("", scheme) + "; Max-Age=0"))
         return response
 
     def _login_page(self, request: Request, status: int, error: str = "") -> Response:
@@ -258,30 +264,24 @@ class Site:
         html = self._renderer.login(error, own_path(query.get("next", "/")), language_of(request, query)[0])
         return Response(status, _HTML, html.encode(errors="replace"))
 
-    def _set_cookie(self, token: str) -> str:
-        secure = "; Secure" if self._scheme == "https" else ""
-        return f"{self._cookie}={token}; HttpOnly; SameSite=Strict; Path=/{secure}"
+    def _set_cookie(self, token: str, scheme: str) -> str:
+        secure = "; Secure" if scheme == "https" else ""
+        return f"{self._cookie}={token}; HttpOnly; SameSite=Strict; Path={self._proxies.root}/{secure}"
 
     def _set_language(self, language: str) -> str:
-        return f"triomq_language={language}; SameSite=Strict; Path=/; Max-Age={_LANGUAGE_SECONDS}"
+        path = f"{self._proxies.root}/"
+        return f"triomq_language={language}; SameSite=Strict; Path={path}; Max-Age={_LANGUAGE_SECONDS}"
 
-
-def cookies_of(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the cookies of a request; none if the header is malformed."""
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
+    def _redirect(self, path: str) -> Response:
+        """Lead to a page of this site."""
+        headers = [("Location", self._proxies.root + path)]
+        return Response(303, "text/plain; charset=utf-8", b"", headers)
 
 
 def own_path(target: str) -> str:
     """Return a path of this site to go to, never another site."""
     is_own = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     return target if is_own and target.isascii() else "/"
-
-
-def _redirect(path: str) -> Response:
-    return Response(303, "text/plain; charset=utf-8", b"", [("Location", path)])
 
 
 def _json(status: int, data: Data) -> Response:

@@ -42,7 +42,8 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class View:
     """One page, and the same data as JSON under /api. `of` is the path of the menu's entry that it belongs to. `acts`:
-    it is the form of an action, for those who may act. `gather` is awaited before `make`: it asks other daemons."""
+    it is the form of an action, for those who may act. `gather` is awaited before `make`: it asks other daemons.
+    `admins_only`: with accounts, the others get neither the page nor a link to it."""
 
     path: str
     title: str
@@ -52,6 +53,11 @@ class View:
     refreshes: bool = True
     acts: bool = False
     gather: Callable[[Ask], Awaitable[None]] | None = None
+    admins_only: bool = field(default=False, kw_only=True)
+
+    def is_for(self, viewer: Viewer | None) -> bool:
+        """Return whether somebody may see the page, as far as that does not depend on what it is about."""
+        return not self.admins_only or viewer is None or viewer.is_admin
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Finding:
         return {name: getattr(self, name) for name in ("severity", "code", "subject", "what", "why", "mend")}
 
 
-def nobody_reads(group: str, waiting: int) -> Finding:
+def nobody_reads(group: str, waiting: int, cluster: str) -> Finding:
     """Return the finding of a group without members."""
     return Finding(
         WARNING,
@@ -40,7 +40,7 @@ def nobody_reads(group: str, waiting: int) -> Finding:
         group,
         f"group {group} has no member, and {waiting} messages wait for it",
         "retention deletes messages that nobody read",
-        f"start a consumer, or mqadmin deleteSubGroup -g {group} -c CLUSTER -r true if nobody needs it",
+        f"start a consumer, or mqadmin deleteSubGroup -g {group} -c {cluster} -r true if nobody needs it",
     )
 
 

@@ -157,14 +157,22 @@ def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]
         )
 
 
-def _clock_ms(table: Mapping[str, str], now_ms: int) -> int | None:
-    """Return how far the broker's clock is ahead: it reports when it started, and how long ago that is."""
+def uptime_seconds(table: Mapping[str, str]) -> int | None:
+    """Return how long a broker has run; None if it does not say it."""
     found = _RUNTIME.search(table.get("runtime", ""))
-    began = table.get("bootTimestamp", "")
-    if found is None or not began.isdecimal() or len(began) > _MOST_DIGITS:
+    if found is None:
         return None
     days, hours, minutes, seconds = (int(text) for text in found.groups())
-    return int(began) + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 - now_ms
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _clock_ms(table: Mapping[str, str], now_ms: int) -> int | None:
+    """Return how far the broker's clock is ahead: it reports when it started, and how long ago that is."""
+    uptime = uptime_seconds(table)
+    began = table.get("bootTimestamp", "")
+    if uptime is None or not began.isdecimal() or len(began) > _MOST_DIGITS:
+        return None
+    return int(began) + uptime * 1000 - now_ms
 
 
 def number(table: Mapping[str, str], key: str) -> float:

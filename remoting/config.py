@@ -131,6 +131,19 @@ class ServerSettings(SettingsRecord, frozen=True, kw_only=True):
         meaning="names, separated by commas, under which browsers reach the dashboard, besides localhost and addresses",
         own=True,
     )
+    dashboard_path: str = setting(
+        "dashboardPath",
+        "",
+        meaning="path below which a proxy shows the dashboard, /name; empty = the root",
+        own=True,
+    )
+    dashboard_proxies: str = setting(
+        "dashboardProxies",
+        "",
+        meaning="addresses and networks, separated by commas, of proxies whose X-Forwarded-For and X-Forwarded-Proto "
+        "count for the dashboard; empty = nobody's",
+        own=True,
+    )
     dashboard_tls: bool = setting(
         "dashboardTls", False, meaning="serve the dashboard over HTTPS with tls.server.certPath", own=True
     )

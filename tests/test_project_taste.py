@@ -59,7 +59,7 @@ OTHERS: dict[str, set[str]] = {
     "store": {"structlog", "trio", "msgspec", "crcmod", "outcome"},
     "dledger": {"structlog", "trio", "msgspec"},
     "monitoring": {"structlog", "trio", "h11"},
-    "dashboard": {"structlog", "trio", "jinja2"},
+    "dashboard": {"structlog", "trio", "jinja2", "markupsafe"},
     "namesrv": {"structlog", "trio", "msgspec"},
     "broker": {"structlog", "trio", "msgspec", "msgpack", "yaml", "opentelemetry"},
     "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},

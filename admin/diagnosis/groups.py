@@ -30,12 +30,18 @@ def examine_groups(run: Run) -> Iterator[Finding]:
         yield from _beyond(group, rows)
         if not online:
             if waiting > 0:
-                yield findings.nobody_reads(group, waiting)
+                yield findings.nobody_reads(group, waiting, _cluster_of(run))
             continue
         infos = _infos(run, group, list(online)[:MAX_MEMBERS_ASKED])
         yield from _subscriptions(group, infos)
         if len(infos) == len(online) and not _broadcasts(infos):
             yield from _owners(group, rows, infos)
+
+
+def _cluster_of(run: Run) -> str:
+    """Return the cluster for a command, as far as there is only one."""
+    clusters = list(run.session.cluster_info().get("clusterAddrTable", {}))
+    return clusters[0] if len(clusters) == 1 else "CLUSTER"
 
 
 def _beyond(group: str, rows: dict[QueueKey, dict[str, Any]]) -> Iterator[Finding]:

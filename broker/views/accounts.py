@@ -11,7 +11,7 @@ from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import Account
 from triomq.broker.acl.names import SUB
 from triomq.dashboard.listing import ROWS, number_of
-from triomq.dashboard.views import Ask, NotThere, Steps, View
+from triomq.dashboard.views import Ask, Steps, View
 from triomq.protocol.system_topics import retry_topic
 
 MOST_PERMISSIONS: Final = 100
@@ -53,12 +53,10 @@ class AccountPages:
 
     def views(self) -> list[View]:
         """Return the page."""
-        return [View("/accounts", "Accounts", "accounts.html", self.accounts)]
+        return [View("/accounts", "Accounts", "accounts.html", self.accounts, admins_only=True)]
 
     def accounts(self, ask: Ask) -> Steps:
         """Make the list of accounts with what they may do, and the addresses that need none."""
-        if not ask.sees_all:
-            raise NotThere("only administrators see the accounts")
         white, configs = self._table.configs()
         yield
         search = ask.query.get("q", "").strip()

@@ -46,7 +46,8 @@ class Alarms:
             alarms.append(findings.subscriptions_differ(group, disagreement))
         waiting = sum([pair.lag for pair in pairs])
         if waiting and (online is None or not online.channels):
-            alarms.append(findings.nobody_reads(group, waiting))
+            cluster = self._serving.tables.configuration.broker.broker_cluster_name
+            alarms.append(findings.nobody_reads(group, waiting, cluster))
         alarms += [self._beyond(group, pair.topic) for pair in pairs if pair.beyond]
         return alarms + self._dead_letters(group)
 

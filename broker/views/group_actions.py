@@ -9,15 +9,16 @@ from triomq.broker.assembly.serving import Serving
 from triomq.broker.processors.group_admin import checked_config
 from triomq.broker.processors.topic_admin import refuse_on_slave
 from triomq.broker.tables.topics import MAX_QUEUES
+from triomq.broker.views.brokers import Brokers, Places
 from triomq.broker.views.forms import broker_refusals, number_of
 from triomq.broker.views.messages import time_of
-from triomq.broker.views.operator import Operator
+from triomq.broker.views.offsets_reset import OffsetsReset
+from triomq.broker.views.operator import Operator, Requests
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
 from triomq.dashboard.render import link_text
 from triomq.dashboard.views import Ask, NotThere, Steps, View
 from triomq.protocol import change_previews
 from triomq.protocol.bodies.base import replace
-from triomq.protocol.bodies.offset import ResetOffsetBody
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.system_topics import is_retry_topic
@@ -44,10 +45,11 @@ _TARGETS: Final = ("start", "end", "time")
 class GroupActions:
     """Forms, previews and changes of groups."""
 
-    def __init__(self, serving: Serving, operator: Operator) -> None:
+    def __init__(self, serving: Serving, operator: Operator, brokers: Brokers) -> None:
         self._configuration = serving.tables.configuration
         self._metadata = serving.tables.metadata
         self._operator = operator
+        self._brokers = brokers
 
     def views(self) -> list[View]:
         """Return the pages with forms."""
@@ -137,22 +139,30 @@ class GroupActions:
 
     async def preview_change(self, act: Act) -> Preview:
         """Show the settings before and after."""
-        return Preview(act.fields["group"], rows=await self._rows(act, self._body(act)))
+        body, places = self._body(act), await self._brokers.of_cluster()
+        found = await places.each(lambda broker: _step(broker, act, body), "The group was not changed")
+        rows = [row for place, step in found for row in _rows(step, places.named(place))]
+        return Preview(act.fields["group"], rows, places.facts())
 
     async def change(self, act: Act) -> Result:
         """Send UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        body = self._body(act)
+        body, places = self._body(act), await self._brokers.of_cluster()
         group = act.fields["group"]
-        rows = await self._rows(act, body)
-        is_new = rows[0].before is None
-        await self._operator.change(act.actor, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        outcome = Outcome("The group was created" if is_new else "The group was changed", group)
-        return Result([outcome], rows, link_text("/group", name=group))
 
-    async def _rows(self, act: Act, body: bytes) -> list[Row]:
-        (step,) = await self._operator.preview(act.actor, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        before, after = step["before"] or {}, step["after"]
-        return [Row(label, _shown(before.get(name)), _shown(after[name])) for name, label in _LABELS.items()]
+        async def change(broker: Requests) -> Step:
+            step = await _step(broker, act, body)
+            await broker.change(act.actor, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+            return step
+
+        found = await places.each(change, "The group was not changed")
+        outcomes = [
+            Outcome(
+                "The group was changed" if step["before"] else "The group was created", places.named(place) or group
+            )
+            for place, step in found
+        ]
+        rows = [row for place, step in found for row in _rows(step, places.named(place))]
+        return Result([*outcomes, *places.outcomes()], rows, link_text("/group", name=group))
 
     # -- delete ----------------------------------------------------------------------------------------------------
 
@@ -166,19 +176,33 @@ class GroupActions:
 
     async def preview_deletion(self, act: Act) -> Preview:
         """Show who is online, and what becomes of the offsets."""
-        fields = self._deletion(act)
-        (step,) = await self._operator.preview(act.actor, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+        fields, places = self._deletion(act), await self._brokers.of_cluster()
+
+        async def look(broker: Requests) -> Step:
+            (step,) = await broker.preview(act.actor, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+            return step
+
+        steps = [step for _, step in await places.each(look, "The group was not deleted")]
+        queues = sum([step["queues"] for step in steps])
         facts = [
-            Fact("Members", step["members"]),
-            Fact("Queues with offsets", step["queues"]),
-            Fact("Offsets removed", step["queues"] if fields["removeOffset"] else 0),
+            # A member is connected to every broker.
+            Fact("Members", max([step["members"] for step in steps])),
+            Fact("Queues with offsets", queues),
+            Fact("Offsets removed", queues if fields["removeOffset"] else 0),
+            *places.facts(),
         ]
         return Preview(act.fields["group"], facts=facts, typed=act.fields["group"])
 
     async def delete(self, act: Act) -> Result:
         """Send DELETE_SUBSCRIPTIONGROUP."""
-        await self._operator.change(act.actor, RequestCode.DELETE_SUBSCRIPTIONGROUP, self._deletion(act))
-        return Result([Outcome("The group was deleted", act.fields["group"])], path="/groups")
+        fields, places = self._deletion(act), await self._brokers.of_cluster()
+
+        async def delete(broker: Requests) -> None:
+            await broker.change(act.actor, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+        found = await places.each(delete, "The group was not deleted")
+        outcomes = [Outcome("The group was deleted", places.named(place) or act.fields["group"]) for place, _ in found]
+        return Result([*outcomes, *places.outcomes()], path="/groups")
 
     # -- reset offsets ---------------------------------------------------------------------------------------------
 
@@ -203,76 +227,35 @@ class GroupActions:
             raise ActionRefused("This time is not one: write 2026-01-31 23:59:59.")
         return moment
 
-    def _fields(self, act: Act) -> dict[str, Any]:
-        """Return the request that tells members their new offsets."""
-        moment = self._moment(act)
-        return {
-            "topic": act.fields["topic"],
-            "group": act.fields["group"],
-            "timestamp": 0 if moment == change_previews.EARLIEST else moment,
-            "isForce": True,
-        }
-
-    async def _moves(self, act: Act) -> list[Step]:
-        """Return the new offset of each queue: as the broker tells members, or, without any, as its table will be."""
-        if self._members(act):
-            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-            return await self._operator.preview(act.actor, code, self._fields(act))
-        fields = {"topic": act.fields["topic"], "group": act.fields["group"], "timestamp": self._moment(act)}
-        return await self._operator.asked(act.actor, change_previews.offsets_reset("", fields, None))
-
-    def _members(self, act: Act) -> int:
-        online = self._metadata.consumers.get(act.fields["group"])
-        return len(online.channels) if online is not None else 0
-
     async def preview_reset(self, act: Act) -> Preview:
         """Show the offset of each queue before and after."""
-        steps = await self._moves(act)
-        facts = [Fact("Topic", act.fields["topic"]), Fact("Members", self._members(act))]
-        return Preview(act.fields["group"], _moved(steps), facts, typed=act.fields["group"], column="Queue")
+        reset = OffsetsReset(act, self._moment(act), self._operator)
+        places = await self._brokers.of_topic(act.fields["topic"])
+
+        async def look(broker: Requests) -> tuple[int, list[Step]]:
+            return await reset.members(broker), await reset.moves(broker)
+
+        found = await places.each(look, "The offsets were not reset")
+        members = max([count for _, (count, _) in found])  # each is connected to every broker
+        facts = [Fact("Topic", act.fields["topic"]), Fact("Members", members), *places.facts()]
+        rows = [row for place, (_, steps) in found for row in _moved(steps, places.named(place))]
+        return Preview(act.fields["group"], rows, facts, typed=act.fields["group"], column="Queue")
 
     async def reset(self, act: Act) -> Result:
-        """Have the broker tell the members, who commit the offsets; without members, store the offsets."""
+        """Have each broker tell the members, who commit the offsets; without members, store the offsets."""
         group = act.fields["group"]
-        steps = await self._moves(act)
-        is_online = self._members(act) > 0
-        # a broker tells members nothing while a queue has no offset: such a queue gets its new one first
-        await self._store(act, [step for step in steps if not is_online or step["queueId"] not in self._stored(act)])
-        if is_online:
-            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-            response = await self._operator.change(act.actor, code, self._fields(act))
-            told = ResetOffsetBody.decode(response.body).offset_table
-            after = {queue.queue_id: offset for queue, offset in told.items()}
-            steps = [{**step, "after": after.get(step["queueId"], step["after"])} for step in steps]
-        text = "The members received their offsets" if is_online else "The offsets were reset"
-        return Result([Outcome(text, group)], _moved(steps), link_text("/group", name=group), column="Queue")
-
-    def _stored(self, act: Act) -> dict[int, int]:
-        return self._metadata.offsets.queues(act.fields["group"], act.fields["topic"])
-
-    async def _store(self, act: Act, steps: list[Step]) -> None:
-        """Store the new offsets of these queues."""
-        group, topic, before = act.fields["group"], act.fields["topic"], self._stored(act)
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
-        done: dict[int, int] = {}
-        try:
-            for step in steps:
-                queue_id, offset = step["queueId"], step["after"]
-                if offset is not None:
-                    fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
-                    await self._operator.change(act.actor, code, fields)
-                    done[queue_id] = offset
-        finally:
-            if done:
-                self._operator.note(
-                    act.actor,
-                    "offsets reset",
-                    code,
-                    before={str(queue_id): before[queue_id] for queue_id in done if queue_id in before},
-                    after={str(queue_id): offset for queue_id, offset in done.items()},
-                    group=group,
-                    topic=topic,
-                )
+        reset = OffsetsReset(act, self._moment(act), self._operator)
+        places = await self._brokers.of_topic(act.fields["topic"])
+        found = await places.each(reset.run, "The offsets were not reset")
+        outcomes = [
+            Outcome(
+                "The members received their offsets" if is_online else "The offsets were reset",
+                places.named(place) or group,
+            )
+            for place, (is_online, _) in found
+        ]
+        rows = [row for place, (_, steps) in found for row in _moved(steps, places.named(place))]
+        return Result([*outcomes, *places.outcomes()], rows, link_text("/group", name=group), column="Queue")
 
     # -- release what is in flight (POP) -----------------------------------------------------------------------------
 
@@ -290,23 +273,56 @@ class GroupActions:
 
     async def preview_release(self, act: Act) -> Preview:
         """Show how many messages are in flight, in all and in each of the first queues."""
-        steps = await self._operator.preview(act.actor, RequestCode.RELEASE_IN_FLIGHT, self._released(act))
+        fields = self._released(act)
+        places = await self._release_places(fields)
+
+        async def look(broker: Requests) -> list[Step]:
+            return await broker.preview(act.actor, RequestCode.RELEASE_IN_FLIGHT, fields)
+
+        found = await places.each(look, "Nothing was released")
+        steps = [(places.named(place), step) for place, all_of_it in found for step in all_of_it]
         if not steps:
             raise ActionRefused("Nothing is in flight.")
-        facts = [Fact("In flight", sum(step["messages"] for step in steps)), Fact("Queues", len(steps))]
-        rows = [Row(f"{step['topic']}, {step['queueId']}", step["messages"], 0) for step in steps[:MOST_QUEUES]]
+        messages = sum([step["messages"] for _, step in steps])
+        facts = [Fact("In flight", messages), Fact("Queues", len(steps)), *places.facts()]
+        rows = [
+            Row(f"{step['topic']}, {step['queueId']}", step["messages"], 0, place)
+            for place, step in steps[:MOST_QUEUES]
+        ]
         return Preview(act.fields["group"], rows, facts, column="Queue")
+
+    async def _release_places(self, fields: dict[str, Any]) -> Places:
+        topic = fields.get("topic")
+        return await self._brokers.of_topic(topic) if topic else await self._brokers.of_cluster()
 
     async def release(self, act: Act) -> Result:
         """Send RELEASE_IN_FLIGHT."""
-        code, group = RequestCode.RELEASE_IN_FLIGHT, act.fields["group"]
-        response = await self._operator.change(act.actor, code, self._released(act))
-        released = (response.ext_fields or {}).get("released", "0")
-        return Result([Outcome("Messages released", f"{released}")], path=link_text("/group", name=group))
+        code, group, fields = RequestCode.RELEASE_IN_FLIGHT, act.fields["group"], self._released(act)
+        places = await self._release_places(fields)
+
+        async def release(broker: Requests) -> str:
+            response = await broker.change(act.actor, code, fields)
+            return (response.ext_fields or {}).get("released", "0")
+
+        found = await places.each(release, "Nothing was released")
+        outcomes = [
+            Outcome("Messages released", f"{places.named(place)} {released}".strip()) for place, released in found
+        ]
+        return Result([*outcomes, *places.outcomes()], path=link_text("/group", name=group))
 
 
-def _moved(steps: list[Step]) -> list[Row]:
-    return [Row(str(step["queueId"]), step["before"], step["after"]) for step in steps]
+async def _step(broker: Requests, act: Act, body: bytes) -> Step:
+    (step,) = await broker.preview(act.actor, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    return step
+
+
+def _rows(step: Step, place: str) -> list[Row]:
+    before, after = step["before"] or {}, step["after"]
+    return [Row(label, _shown(before.get(name)), _shown(after[name]), place) for name, label in _LABELS.items()]
+
+
+def _moved(steps: list[Step], place: str) -> list[Row]:
+    return [Row(str(step["queueId"]), step["before"], step["after"], place) for step in steps]
 
 
 def _shown(value: object) -> object:

@@ -9,6 +9,7 @@ the socket is missing: the connection has none, and ends with the response.
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -44,9 +45,62 @@ _SETTINGS: Final = ConnectionSettings(max_frame_bytes=MAX_FRAME_BYTES, max_unans
 _NONCE_BYTES: Final = 16
 
 
+class Requests(ABC):
+    """Requests to one broker in the name of who acts. `place` is its address, which previews name."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def place(self) -> str: ...
+
+    @abstractmethod
+    async def request(
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """Return the response to a request, whatever its code. Fields that are None are left out."""
+
+    @staticmethod
+    def texts_of(fields: dict[str, Any] | None) -> dict[str, str]:
+        """Return the fields of a request as it has them, without those that are None."""
+        return {name: _text(value) for name, value in (fields or {}).items() if value is not None}
+
+    async def change(
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """Return the response of SUCCESS to a request. Raises ActionRefused for any other."""
+        response = await self.request(actor, code, fields, body)
+        if response.code != ResponseCode.SUCCESS:
+            raise ActionRefused(response.remark or f"the broker refused this with code {response.code}")
+        return response
+
+    async def preview(
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
+    ) -> list[Step]:
+        """Return what a request would change, as `mqadmin --dry-run` tells it."""
+        content = fastjson_reader.loads(body) if body else None
+        steps = change_previews.PREVIEWS[code](self.place, fields or {}, content)
+        return await self.asked(actor, steps)
+
+    async def asked(self, actor: Actor, steps: Generator[Question, Reply | None, list[Step]]) -> list[Step]:
+        """Return what a preview returns, when each of its questions has its reply."""
+        reply: Reply | None = None
+        while True:
+            try:
+                question = steps.send(reply)
+            except StopIteration as end:
+                found: list[Step] = end.value
+                return found
+            response = await self.request(actor, question.code, question.fields)
+            reply = None
+            if response.code == ResponseCode.SUCCESS:
+                content = fastjson_reader.loads(response.body) if response.body else {}
+                reply = Reply(response.ext_fields or {}, content)
+
+
 @dataclass(frozen=True, slots=True)
-class Operator:
-    """Sends requests in the name of who acts. `address` is the broker's own, which previews name."""
+class Operator(Requests):
+    """Sends requests to this broker. `address` is its own."""
 
     table: ProcessorTable
     turn: Turn
@@ -54,12 +108,16 @@ class Operator:
     address: HostPort
     now_ms: NowMs
 
+    @property
+    def place(self) -> str:
+        return self.address.text
+
     async def request(
         self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
     ) -> RemotingCommand:
         """Return the response to a request, whatever its code. Fields that are None are left out."""
-        texts = {name: _text(value) for name, value in (fields or {}).items() if value is not None}
-        request = new_request(code, ext_fields=self._signed(actor, code, texts, body), body=body)
+        texts = self.texts_of(fields)
+        request = new_request(code, ext_fields=self.signed(actor, code, texts, body), body=body)
         answered = trio.Event()
         responses: list[RemotingCommand] = []
 
@@ -80,38 +138,6 @@ class Operator:
                 connection.close("the request has its response")
         return responses[0]
 
-    async def change(
-        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
-    ) -> RemotingCommand:
-        """Return the response of SUCCESS to a request. Raises ActionRefused for any other."""
-        response = await self.request(actor, code, fields, body)
-        if response.code != ResponseCode.SUCCESS:
-            raise ActionRefused(response.remark or f"the broker refused this with code {response.code}")
-        return response
-
-    async def preview(
-        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
-    ) -> list[Step]:
-        """Return what a request would change, as `mqadmin --dry-run` tells it."""
-        content = fastjson_reader.loads(body) if body else None
-        steps = change_previews.PREVIEWS[code](self.address.text, fields or {}, content)
-        return await self.asked(actor, steps)
-
-    async def asked(self, actor: Actor, steps: Generator[Question, Reply | None, list[Step]]) -> list[Step]:
-        """Return what a preview returns, when each of its questions has its reply."""
-        reply: Reply | None = None
-        while True:
-            try:
-                question = steps.send(reply)
-            except StopIteration as end:
-                found: list[Step] = end.value
-                return found
-            response = await self.request(actor, question.code, question.fields)
-            reply = None
-            if response.code == ResponseCode.SUCCESS:
-                content = fastjson_reader.loads(response.body) if response.body else {}
-                reply = Reply(response.ext_fields or {}, content)
-
     def note(
         self, actor: Actor, act: str, code: int, *, before: State = None, after: State = None, **subject: object
     ) -> None:
@@ -120,8 +146,9 @@ class Operator:
         line = audit_line(members(before), members(after))
         audit.info(act, account=_account(actor), remote=remote, code=code, via=DASHBOARD, **subject, **line)
 
-    def _signed(self, actor: Actor, code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
-        """Return the fields with the signature of the account; without access control nobody signs."""
+    def signed(self, actor: Actor, code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
+        """Return the fields with the signature of the account; without access control nobody signs. Raises
+        ActionRefused if the account is gone."""
         if self.access is None:
             return fields
         account = self.access.account(actor.account)

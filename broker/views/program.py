@@ -9,6 +9,7 @@ from triomq import __version__
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.figures.lag_history import LagHistory
 from triomq.broker.views.accounts import AccountPages, AclAccounts
+from triomq.broker.views.brokers import Brokers
 from triomq.broker.views.clients import Clients
 from triomq.broker.views.group_actions import GroupActions
 from triomq.broker.views.groups import Groups
@@ -47,17 +48,18 @@ def build_program(
     configuration = tables.configuration
     access = tables.access
     operator = Operator(table, tables.surroundings.turn, access, serving.host, tables.now_ms)
+    brokers = Brokers(serving, operator)
     letters = Letters(serving)
     acting = (
-        TopicActions(serving, operator),
-        GroupActions(serving, operator),
+        TopicActions(serving, brokers),
+        GroupActions(serving, operator, brokers),
         SendActions(serving, operator),
         LetterActions(serving, operator, letters),
     )
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
-    neighbours = Neighbours(serving)
+    neighbours = Neighbours(serving, operator)
     overview = Overview(serving, server, began, checks, neighbours)
     messages = Messages(serving)
     tail = Tail(serving, messages)
@@ -101,10 +103,17 @@ def _views(
         View("/messages", "Messages", "messages.html", messages.messages, refreshes=False),
         View("/message", "Message", "message.html", messages.message, of="/messages", refreshes=False),
         View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
-        View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
-        View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
+        View("/waiting", "Delayed and half", "waiting.html", waiting.waiting, admins_only=True),
+        View("/connections", "Connections", "connections.html", Clients(serving, server).connections, admins_only=True),
         neighbours.view(),
         View("/broker", "Broker", "broker.html", overview.broker),
-        View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
+        View(
+            "/configuration",
+            "Configuration",
+            "configuration.html",
+            overview.configuration,
+            refreshes=False,
+            admins_only=True,
+        ),
         *(AccountPages(access).views() if access is not None else []),
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.processors.topic_admin import check_deletion, checked_config
 from triomq.broker.tables.topics import MAX_QUEUES
+from triomq.broker.views.brokers import Brokers, Places
 from triomq.broker.views.forms import broker_refusals, number_of
-from triomq.broker.views.operator import Operator
+from triomq.broker.views.operator import Requests
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
 from triomq.dashboard.render import link_text
 from triomq.dashboard.views import Ask, NotThere, Steps, View
@@ -17,6 +18,9 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.headers.topic import CreateTopicRequestHeader
 from triomq.protocol.permission import READ, READ_WRITE, WRITE
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
+
+if TYPE_CHECKING:
+    from triomq.protocol.change_previews import Step
 
 CHANGE: Final = "/act/topic"
 DELETE: Final = "/act/topic/delete"
@@ -28,10 +32,10 @@ _LABELS: Final = {"readQueueNums": "Read queues", "writeQueueNums": "Write queue
 class TopicActions:
     """Forms, previews and changes of topics."""
 
-    def __init__(self, serving: Serving, operator: Operator) -> None:
+    def __init__(self, serving: Serving, brokers: Brokers) -> None:
         self._configuration = serving.tables.configuration
         self._topics = serving.tables.metadata.topics
-        self._operator = operator
+        self._brokers = brokers
 
     def views(self) -> list[View]:
         """Return the pages with forms."""
@@ -100,24 +104,39 @@ class TopicActions:
             checked_config(self._configuration, self._topics, header)
         return header
 
+    async def _places(self, topic: str) -> Places:
+        """Return where a topic is, or, if it is new here, all masters of the cluster."""
+        if self._topics.get(topic) is not None:
+            return await self._brokers.of_topic(topic)
+        return await self._brokers.of_cluster()
+
     async def preview_change(self, act: Act) -> Preview:
         """Show queues and permission before and after."""
-        return Preview(act.fields["topic"], rows=await self._rows(act, _fields_of(self._header(act))))
+        fields, topic = _fields_of(self._header(act)), act.fields["topic"]
+        places = await self._places(topic)
+        found = await places.each(lambda broker: _steps(broker, act, fields), "The topic was not changed")
+        rows = [row for place, step in found for row in _rows(step, places.named(place))]
+        return Preview(topic, rows, places.facts())
 
     async def change(self, act: Act) -> Result:
         """Send UPDATE_AND_CREATE_TOPIC."""
-        fields = _fields_of(self._header(act))
-        topic = act.fields["topic"]
-        rows = await self._rows(act, fields)
-        is_new = self._topics.get(topic) is None
-        await self._operator.change(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-        outcome = Outcome("The topic was created" if is_new else "The topic was changed", topic)
-        return Result([outcome], rows, link_text("/topic", name=topic))
+        fields, topic = _fields_of(self._header(act)), act.fields["topic"]
+        places = await self._places(topic)
 
-    async def _rows(self, act: Act, fields: dict[str, Any]) -> list[Row]:
-        (step,) = await self._operator.preview(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-        before, after = step["before"] or {}, step["after"]
-        return [Row(label, before.get(name), after[name]) for name, label in _LABELS.items()]
+        async def change(broker: Requests) -> Step:
+            step = await _steps(broker, act, fields)
+            await broker.change(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            return step
+
+        found = await places.each(change, "The topic was not changed")
+        outcomes = [
+            Outcome(
+                "The topic was changed" if step["before"] else "The topic was created", places.named(place) or topic
+            )
+            for place, step in found
+        ]
+        rows = [row for place, step in found for row in _rows(step, places.named(place))]
+        return Result([*outcomes, *places.outcomes()], rows, link_text("/topic", name=topic))
 
     # -- delete ----------------------------------------------------------------------------------------------------
 
@@ -133,19 +152,44 @@ class TopicActions:
     async def preview_deletion(self, act: Act) -> Preview:
         """Show what would be lost, and who reads it."""
         topic = self._doomed(act).topic_name
-        (step,) = await self._operator.preview(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        places = await self._brokers.of_topic(topic)
+
+        async def look(broker: Requests) -> Step:
+            (step,) = await broker.preview(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            return step
+
+        steps = [step for _, step in await places.each(look, "The topic was not deleted")]
+        groups = sorted({group for step in steps for group in step["groups"]})
         facts = [
-            Fact("Queues", step["queues"]),
-            Fact("Messages", step["messages"]),
-            Fact("Consumed by", ", ".join(step["groups"]) or None),
+            Fact("Queues", sum([step["queues"] for step in steps])),
+            Fact("Messages", sum([step["messages"] for step in steps])),
+            Fact("Consumed by", ", ".join(groups) or None),
+            *places.facts(),
         ]
         return Preview(topic, facts=facts, typed=topic)
 
     async def delete(self, act: Act) -> Result:
         """Send DELETE_TOPIC_IN_BROKER."""
         topic = self._doomed(act).topic_name
-        await self._operator.change(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-        return Result([Outcome("The topic was deleted", topic)], path="/topics")
+        places = await self._brokers.of_topic(topic)
+
+        async def delete(broker: Requests) -> None:
+            await broker.change(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+
+        found = await places.each(delete, "The topic was not deleted")
+        outcomes = [Outcome("The topic was deleted", places.named(place) or topic) for place, _ in found]
+        forgotten = await self._brokers.forget_topic(topic)
+        return Result([*outcomes, *places.outcomes(), *forgotten], path="/topics")
+
+
+async def _steps(broker: Requests, act: Act, fields: dict[str, Any]) -> Step:
+    (step,) = await broker.preview(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    return step
+
+
+def _rows(step: Step, place: str) -> list[Row]:
+    before, after = step["before"] or {}, step["after"]
+    return [Row(label, before.get(name), after[name], place) for name, label in _LABELS.items()]
 
 
 def _fields_of(header: CreateTopicRequestHeader) -> dict[str, Any]:

@@ -10,6 +10,37 @@
   scrollable();
   window.addEventListener("resize", scrollable);
 
+  // Times are in UTC; the pointer shows the local one.
+  function localTimes() {
+    document.querySelectorAll("time[datetime]").forEach((one) => {
+      one.title = new Date(one.dateTime).toLocaleString();
+    });
+  }
+  localTimes();
+
+  function bytes(value) {
+    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let power = 0;
+    while (Math.abs(value) >= 1024 && power < units.length - 1) { value /= 1024; power += 1; }
+    return `${value.toFixed(power ? 1 : 0)} ${units[power]}`;
+  }
+
+  // The value of a chart under the pointer, and when it was that.
+  document.addEventListener("pointermove", (event) => {
+    const drawing = event.target.closest && event.target.closest(".chart svg");
+    document.querySelectorAll(".chart .at").forEach((one) => { one.textContent = one.dataset.empty; });
+    if (!drawing) return;
+    const { points, begin, step, width, span, unit } = drawing.dataset;
+    const values = JSON.parse(points);
+    const box = drawing.getBoundingClientRect();
+    const x = (event.clientX - box.left) / box.width * width;
+    const number = Math.round((x - begin) / step);
+    if (!(number in values)) return;
+    const moment = new Date(Date.now() - (values.length - 1 - number) * step / width * span * 1000);
+    const text = unit === "B/s" ? `${bytes(values[number])}/s` : `${values[number].toLocaleString()}${unit}`;
+    drawing.closest(".chart").querySelector(".at").textContent = `${moment.toLocaleTimeString()}: ${text}`;
+  });
+
   const seconds = Number(document.body.dataset.refresh || 0);
   if (!seconds) return;
   const trouble = document.getElementById("trouble");
@@ -52,6 +83,7 @@
       const again = focused && [...main.querySelectorAll("a[href]")].find((one) => one.getAttribute("href") === focused);
       if (again) again.focus({ preventScroll: true });
       scrollable();
+      localTimes();
     } catch (error) {
       if (!since) lost(new Date());
     }

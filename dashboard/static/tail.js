@@ -22,7 +22,7 @@
     const made = document.createElement("tr");
     const head = document.createElement("th");
     const link = document.createElement("a");
-    link.href = "/message?id=" + encodeURIComponent(row.id);
+    link.href = document.body.dataset.root + "/message?id=" + encodeURIComponent(row.id);
     const id = document.createElement("code");
     id.textContent = row.unique_key || row.id;
     link.append(id);

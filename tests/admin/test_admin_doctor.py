@@ -269,7 +269,7 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (wiped, "wiped", WARNING, "mqadmin addWritePerm -b b"),
     (read_only, "permission", INFORMATION, "mqadmin updateTopicPerm -t T -p 6 -c C"),
     (dead_letters, "dead-letters", WARNING, "mqadmin dlq resend G --all"),
-    (nobody, "nobody-reads", WARNING, "mqadmin deleteSubGroup -g G"),
+    (nobody, "nobody-reads", WARNING, "mqadmin deleteSubGroup -g G -c C -r true"),
     (beyond, "offset-beyond-end", WARNING, "mqadmin offsets reset G T --to last"),
     (differ, "subscriptions-differ", CRITICAL, "mqadmin consumerConnection -g G"),
     (no_owner, "no-owner", WARNING, "mqadmin consumerStatus -g G"),

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 from pathlib import Path
 
-from broker_shown import shown
+import pytest
+import trio
+from broker_shown import Browser, cells, operated, shown
 from free_ports import free_port
 
 import triomq
+from triomq import Message, blocking
+from triomq.admin.__main__ import main
+from triomq.broker.views import group_actions, topic_actions
+from triomq.broker.views.brokers import Place, Places
+from triomq.broker.views.operator import Requests
+from triomq.dashboard.actions import ActionRefused, Actor, Outcome
+from triomq.protocol.command import RemotingCommand, new_request
 from triomq.testing import LocalCluster
 
 
@@ -36,3 +48,114 @@ async def test_the_cluster_is_one_page_of_a_broker(tmp_path: Path) -> None:
             cluster = (await here.data("/"))["cluster"]["seen"]
             assert f"127.0.0.1:{gone}" in [one["subject"] for one in cluster["alarms"]]
             assert f"NameServer 127.0.0.1:{gone} does not respond" in (await here.get("/"))[1]
+
+
+@pytest.mark.parametrize("has_tools_account", [False, True])
+async def test_with_accounts_the_cluster_answers_an_administrator_and_others_have_no_link(
+    tmp_path: Path, has_tools_account: bool
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/plain_acl.yml").write_text(
+        "accounts:\n- {accessKey: administrator, secretKey: secret-of-admin, admin: true}\n"
+        "- {accessKey: reader-1, secretKey: secret-of-reader, defaultTopicPerm: SUB}\n"
+    )
+    if has_tools_account:
+        (tmp_path / "conf/tools.yml").write_text("accessKey: administrator\nsecretKey: secret-of-admin\n")
+    with LocalCluster(store=tmp_path / "other") as other:
+        settings = {"aclEnable": "true", "rocketmqHome": str(tmp_path), "namesrvAddr": other.name_server}
+        async with shown(tmp_path, **settings, brokerName="broker-b") as here:
+            browser = Browser(here.port)
+            await browser.post("/login", {"name": "administrator", "secret": "secret-of-admin"})
+            data = json.loads((await browser.get("/api/cluster"))[1])
+            brokers = {one["name"]: one for one in data["brokers"]}
+            assert (brokers["broker-b"]["why"], brokers["broker-b"]["role"]) == ("", "ASYNC_MASTER")
+            assert brokers["broker-b"]["uptime_seconds"] is not None
+            reader = Browser(here.port)
+            await reader.post("/login", {"name": "reader-1", "secret": "secret-of-reader"})
+            page = (await reader.get("/topics"))[1]
+            closed = ("/cluster", "/connections", "/waiting", "/configuration", "/accounts")
+            assert [path for path in closed if f'href="{path}"' in page] == []
+            for path in closed:
+                status, text = await reader.get(path)
+                assert (status, "only administrators see this page" in text) == (404, True)
+
+
+def mqadmin(name_server: str, *words: str) -> list[dict[str, object]]:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main([*words, "-n", name_server, "--output", "json"]) == 0
+    found: list[dict[str, object]] = json.loads(printed.getvalue())
+    return found
+
+
+def prepare(name_server: str) -> None:
+    """Send to both brokers, and let a group begin at the first message."""
+    with blocking.Producer("P", name_server=name_server) as producer:
+        for number in range(40):
+            producer.send(Message("T", b"%d" % number))
+    mqadmin(name_server, "offsets", "reset", "G", "T", "--to", "first", "--create", "--yes")
+
+
+async def test_an_action_is_done_at_all_masters_of_the_cluster(tmp_path: Path) -> None:
+    with LocalCluster(store=tmp_path / "other") as other:
+        names = other.name_server
+        async with operated(tmp_path, namesrvAddr=names, brokerName="broker-b") as (_, browser):
+            made = {"topic": "T", "read_queues": "2", "write_queues": "2", "permission": "6"}
+            status, page = await browser.act(topic_actions.CHANGE, **made)
+            assert (status, page.count("The topic was created")) == (200, 2), page
+            await trio.to_thread.run_sync(prepare, names)
+            reset = {"group": "G", "topic": "T", "target": "end", "time": ""}
+            _, page = await browser.preview(group_actions.RESET, **reset)
+            assert sorted(row[0] for row in cells(page)[1:]) == [
+                *("broker-a: 0 changed", "broker-a: 1 changed", "broker-b: 0 changed", "broker-b: 1 changed")
+            ]
+            status, page = await browser.act(group_actions.RESET, typed="G", **reset)
+            assert (status, page.count("The offsets were reset")) == (200, 2), page
+            rows = await trio.to_thread.run_sync(mqadmin, names, "offsets", "show", "G")
+            assert [(row["brokerName"], row["backlog"]) for row in rows] == [("broker-a", 0)] * 2 + [
+                ("broker-b", 0)
+            ] * 2
+            _, page = await browser.preview(topic_actions.DELETE, topic="T")
+            assert "broker-b, broker-a" in page and ">40<" in page
+            status, page = await browser.act(topic_actions.DELETE, typed="T", topic="T")
+            assert (status, page.count("The topic was deleted")) == (200, 2), page
+            topics = [row["topic"] for row in await trio.to_thread.run_sync(mqadmin, names, "topicList")]
+            assert "T" not in topics
+
+
+async def test_an_action_says_that_other_brokers_are_unknown(tmp_path: Path) -> None:
+    async with operated(tmp_path, namesrvAddr=f"127.0.0.1:{free_port()}") as (_, browser):
+        made = {"topic": "T", "read_queues": "2", "write_queues": "2", "permission": "6"}
+        assert "no NameServer says which others there are" in (await browser.preview(topic_actions.CHANGE, **made))[1]
+        status, page = await browser.act(topic_actions.CHANGE, **made)
+        assert (status, "The topic was created" in page, "Other brokers were not changed" in page) == (200, True, True)
+
+
+class Refusing(Requests):
+    """A broker that refuses if it has a reason."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+
+    @property
+    def place(self) -> str:
+        return "h:1"
+
+    async def request(
+        self, actor: Actor, code: int, fields: dict[str, object] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        if self.reason:
+            raise ActionRefused(self.reason)
+        return new_request(code)
+
+
+async def test_a_broker_that_refuses_is_an_outcome_unless_it_is_this_one() -> None:
+    async def act(broker: Requests) -> int:
+        return (await broker.request(Actor("", "127.0.0.1"), 1)).code
+
+    places = Places([Place("a", Refusing()), Place("b", Refusing("it is full")), Place("c", Refusing())])
+    assert [place.name for place, _ in await places.each(act, "Nothing was done")] == ["a", "c"]
+    assert places.outcomes() == [Outcome("Nothing was done", "b", ok=False, detail="it is full")]
+    assert [fact.value for fact in places.facts()] == ["a, b, c", "b: it is full"]
+    with pytest.raises(ActionRefused, match="no disk"):
+        await Places([Place("a", Refusing("no disk")), Place("b", Refusing())]).each(act, "Nothing was done")

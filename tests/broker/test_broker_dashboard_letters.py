@@ -61,7 +61,7 @@ async def test_letters_are_shown_with_reason_and_tries_in_pages(tmp_path: Path) 
         assert rows[0]["resent"] == ""
         status, page = await here.get("/letters?group=G&before=10")
         assert (status, HOSTILE in page, "&lt;img src=x" in page) == (200, False, True)
-        assert "checkbox" not in page, "only those who may act choose letters"
+        assert 'name="ids"' not in page, "only those who may act choose letters"
         assert (await here.get("/letters?group=nobody"))[0] == 404
         assert "/letters?group=G" in (await here.get("/dead"))[1]
 
@@ -71,7 +71,7 @@ async def test_a_chosen_letter_is_sent_to_its_group_once_and_marked(tmp_path: Pa
         rows = await filled(here)
         chosen = f"{rows[0]['id']} {rows[2]['id']}"
         _, page = await browser.get("/letters?group=G")
-        assert page.count('type="checkbox"') == 3
+        assert page.count('name="ids"') == 3
         _, page = await browser.preview(RESEND, group="G", which="chosen", again="no", ids=chosen)
         assert await retried(here) == [], "a preview sends nothing"
         with structlog.testing.capture_logs() as lines:

@@ -367,6 +367,8 @@ CONNECTIONS = {
     "dashboardPort",
     "dashboardAddress",
     "dashboardHosts",
+    "dashboardPath",
+    "dashboardProxies",
     "dashboardTls",
     "dashboardInsecure",
     "dashboardReadOnly",

@@ -10,6 +10,7 @@ from fake_clock import FakeSeconds
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
 from triomq.dashboard.history import History, Series
 from triomq.dashboard.one_time_token import OneTimeToken
+from triomq.dashboard.proxies import Proxies
 from triomq.dashboard.site import Site
 from triomq.dashboard.views import Ask, Data, NotThere, Program, View
 from triomq.monitoring.http_server import Request, Response
@@ -82,6 +83,8 @@ class Visit:
         scheme: str = "http",
         address: str = "10.0.0.1",
         token: OneTimeToken | None = None,
+        proxies: str = "",
+        path: str = "",
     ) -> None:
         self.things = Things()
         self.is_read_only = False
@@ -96,7 +99,7 @@ class Visit:
         program = Program(
             "NameServer", "9876", "1.0", views, history, people, actions, token, lambda: self.is_read_only
         )
-        self.site = Site(program, scheme=scheme, port=80, clock=self.clock)
+        self.site = Site(program, proxies=Proxies(proxies, path, scheme), port=80, clock=self.clock)
         self.address = address
         self.cookies: dict[str, str] = {}
         self.last_cookie = ""

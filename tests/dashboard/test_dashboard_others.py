@@ -98,7 +98,7 @@ async def test_brokers_are_asked_at_once_and_those_that_are_silent_have_a_reason
     assert trio.current_time() - began == pytest.approx(2 * ASK_SECONDS), "NameServers at once, then brokers at once"
     brokers = {(one.name, one.broker_id): one for one in them.seen.brokers}
     assert brokers["a", 0] == Broker(
-        "10.0.0.1:1", "", "http://10.0.0.1:8082/", "", "a", "c", 0, "ASYNC_MASTER", "V4_9_7", "", 2.5, None, 0.25, 5e7
+        "10.0.0.1:1", "", "http://10.0.0.1:8082/", "", "a", "c", 0, "ASYNC_MASTER", "V4_9_7", None, 2.5, None, 0.25, 5e7
     )
     slave = brokers["a", 1]
     assert (slave.behind_bytes, slave.stored_per_second, slave.dashboard) == (49_999_000, None, "")

@@ -77,6 +77,8 @@ TRIOMQ_KEYS = {
     "metricsAddress",
     "dashboardAddress",
     "dashboardHosts",
+    "dashboardPath",
+    "dashboardProxies",
     "dashboardInsecure",
     "dashboardPort",
     "dashboardReadOnly",
