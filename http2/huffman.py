@@ -41,35 +41,51 @@ _BY_LENGTH: Final[dict[int, bytes]] = {
     30: b"\n\r\x16",
 }
 
-Machine = list[tuple[int, bytes]]
-"""16 * state + four bits -> next state * 16, bytes that these bits complete. The next state is -1 after the
-end-of-string symbol, which must not occur."""
+_NOTHING: Final = 0
+_SYMBOL: Final = 1
+_END: Final = 2
+"""What four bits complete: nothing, one symbol (the shortest code has five bits), the end-of-string symbol."""
+
+
+class Machine:
+    """Three tables by 16 * state + four bits: 16 * the next state, what the bits complete, and its byte. `may_end`: 16
+    * each state in which a string may end."""
+
+    def __init__(self, steps: list[tuple[int, int, bytes]], may_end: frozenset[int]) -> None:
+        self.steps = [following for following, _, _ in steps]
+        self.kinds = bytes([kind for _, kind, _ in steps])
+        self.symbols = [symbol for _, _, symbol in steps]
+        self.may_end = may_end
 
 
 def decode_huffman(data: bytes) -> bytes:
     """Return the text. Raise HeaderFault if the end is not padded with up to seven ones, or the end symbol occurs."""
-    machine, may_end = _machine()
+    machine: Machine = _machine()
+    steps, kinds, symbols = machine.steps, machine.kinds, machine.symbols
     state = 0
     found: list[bytes] = []
-    for byte in data:
-        state, symbols = machine[state + (byte >> 4)]
-        if symbols:
-            found.append(symbols)
-        if state < 0:
+    for position in range(len(data)):
+        byte = data[position]
+        place = state + (byte >> 4)
+        kind = kinds[place]
+        if kind == _SYMBOL:
+            found.append(symbols[place])
+        elif kind == _END:
             raise HeaderFault("a Huffman string has an end-of-string symbol")
-        state, symbols = machine[state + (byte & 15)]
-        if symbols:
-            found.append(symbols)
-        if state < 0:
+        place = steps[place] + (byte & 15)
+        kind = kinds[place]
+        if kind == _SYMBOL:
+            found.append(symbols[place])
+        elif kind == _END:
             raise HeaderFault("a Huffman string has an end-of-string symbol")
-    if state not in may_end:
+        state = steps[place]
+    if state not in machine.may_end:
         raise HeaderFault("the end of a Huffman string is not padded with ones")
     return b"".join(found)
 
 
 @cache
-def _machine() -> tuple[Machine, frozenset[int]]:
-    """Return the machine, and the states in which a string may end."""
+def _machine() -> Machine:
     children: list[list[int]] = [[0, 0]]  # node -> its two children; negative: -1 - symbol
     code = previous = 0
     for length in sorted(_BY_LENGTH):
@@ -79,12 +95,12 @@ def _machine() -> tuple[Machine, frozenset[int]]:
         for symbol in symbols:
             _grow(children, code, length, symbol)
             code += 1
-    machine = [_step(children, state, bits) for state in range(len(children)) for bits in range(16)]
+    steps = [_step(children, state, bits) for state in range(len(children)) for bits in range(16)]
     padding, node = [0], 0
     for _ in range(_LONGEST_PADDING):
         node = children[node][1]
         padding.append(node << 4)
-    return machine, frozenset(padding)
+    return Machine(steps, frozenset(padding))
 
 
 def _grow(children: list[list[int]], code: int, length: int, symbol: int) -> None:
@@ -99,14 +115,15 @@ def _grow(children: list[list[int]], code: int, length: int, symbol: int) -> Non
     children[node][code & 1] = -1 - symbol
 
 
-def _step(children: list[list[int]], state: int, bits: int) -> tuple[int, bytes]:
+def _step(children: list[list[int]], state: int, bits: int) -> tuple[int, int, bytes]:
+    """Return 16 * the state behind these bits, what they complete, and its byte."""
     node = state
-    found = bytearray()
+    kind, symbol = _NOTHING, b""
     for place in (3, 2, 1, 0):
         node = children[node][bits >> place & 1]
         if node < 0:
             if node == -1 - _EOS:
-                return -1, b""
-            found.append(-1 - node)
+                return 0, _END, b""
+            kind, symbol = _SYMBOL, bytes([-1 - node])
             node = 0
-    return node << 4, bytes(found)
+    return node << 4, kind, symbol

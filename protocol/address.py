@@ -6,10 +6,14 @@ Packed: address (4 or 16 bytes) + port int32, so 8 bytes for IPv4 and 20 for IPv
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+from typing import Final
 
 PACKED_V4_BYTES = 8
 PACKED_V6_BYTES = 20
+KEPT_HOSTS: Final = 1024
+"""Hosts of messages whose decoded form is kept."""
 
 
 class HostPort:
@@ -38,13 +42,7 @@ class HostPort:
     @classmethod
     def from_packed(cls, packed: bytes) -> HostPort:
         """Decode the packed form, 8 or 20 bytes. Raise ValueError for any other length."""
-        if len(packed) == PACKED_V4_BYTES:
-            ip = inet_ntop(AF_INET, packed[:4])
-        elif len(packed) == PACKED_V6_BYTES:
-            ip = inet_ntop(AF_INET6, packed[:16])
-        else:
-            raise ValueError(f"a packed host has 8 or 20 bytes, not {len(packed)}")
-        return cls(ip, int.from_bytes(packed[-4:], "big"))
+        return _unpacked(packed)
 
     @classmethod
     def parse(cls, text: str) -> HostPort:
@@ -72,6 +70,19 @@ class HostPort:
 
     def __repr__(self) -> str:
         return f"HostPort({self.ip!r}, {self.port})"
+
+
+@lru_cache(maxsize=KEPT_HOSTS)
+def _unpacked(packed: bytes) -> HostPort:
+    """Decode the packed form. Most messages have the same few hosts, and to decode the two of a message takes longer
+    than to decode its other fields."""
+    if len(packed) == PACKED_V4_BYTES:
+        ip = inet_ntop(AF_INET, packed[:4])
+    elif len(packed) == PACKED_V6_BYTES:
+        ip = inet_ntop(AF_INET6, packed[:16])
+    else:
+        raise ValueError(f"a packed host has 8 or 20 bytes, not {len(packed)}")
+    return HostPort(ip, int.from_bytes(packed[-4:], "big"))
 
 
 def _java_text(raw: bytes) -> str:

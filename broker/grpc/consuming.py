@@ -118,12 +118,10 @@ class Consuming:
             if inflated_bytes > MAX_INFLATED_BYTES:
                 left[place] = popped_ms  # it comes with the next receive
                 continue
-            answer = schema.ReceiveMessageResponse()
-            fill(answer.message, stored, topic)
-            inflated_bytes += max(0, len(answer.message.body) - len(stored.body))
             offset = stored.queue_offset
             handle = ReceiptHandle(popped_ms, invisible_ms, NORMAL, self._name, stored.queue_id, offset, offset)
-            answer.message.system_properties.receipt_handle = handle.text()
+            answer = schema.ReceiveMessageResponse()
+            inflated_bytes += max(0, fill(answer.message, stored, topic, handle.text()) - len(stored.body))
             answers.append(encoded(answer))
             if is_push:
                 call.client.held.add(place, popped_ms)

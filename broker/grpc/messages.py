@@ -90,8 +90,9 @@ def _has_control(text: str) -> bool:
     return not text.isprintable() and any(ord(character) < 0x20 or ord(character) == 0x7F for character in text)
 
 
-def fill(message: Any, stored: MessageExt, topic: str) -> None:
-    """Set the fields of a message (schema.Message) to those of a stored one, as clients of gRPC receive it."""
+def fill(message: Any, stored: MessageExt, topic: str, handle: str = "") -> int:
+    """Set the fields of a message (schema.Message) to those of a stored one, as clients of gRPC receive it, with the
+    receipt handle if it has one. Return the size of the body in bytes."""
     body, encoding = body_to_deliver(stored)
     message.body = body
     message.topic.name = topic
@@ -118,6 +119,9 @@ def fill(message: Any, stored: MessageExt, topic: str) -> None:
     system.born_host, system.store_host = stored.born_host.text, stored.store_host.text
     system.queue_id, system.queue_offset = stored.queue_id, stored.queue_offset
     system.delivery_attempt = stored.reconsume_times + 1
+    if handle:
+        system.receipt_handle = handle
+    return len(body)
 
 
 def type_of(properties: dict[str, str]) -> int:

@@ -126,8 +126,9 @@ class InFlightLog:
         self._appended(len(records))
 
     def _appended(self, size_bytes: int) -> None:
+        if self.appended == self.synced.value:  # otherwise `run` is at work
+            self._dirty.set()
         self.appended += size_bytes
-        self._dirty.set()
 
     @property
     def wants_new_file(self) -> bool:
