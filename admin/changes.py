@@ -56,6 +56,7 @@ READING = frozenset(
         321,  # QUERY_CONSUME_QUEUE
         328,  # GET_ALL_PRODUCER_INFO
         30_001,  # QUERY_IN_FLIGHT
+        30_004,  # QUERY_DEPARTED_BROKERS
     }
 )
 

@@ -30,7 +30,7 @@ NOT_SUPPORTED = 3
 
 # ResponseCode of RocketMQ -> what a script sees.
 _NOT_FOUND = {17, 22, 26, 206}  # TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST, CONSUMER_NOT_ONLINE
-_OF_NAME_SERVERS = {*range(100, 107), 205, 206, 216, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327}
+_OF_NAME_SERVERS = {*range(100, 107), 205, 206, 216, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 30_004}
 """Codes of requests that NameServers handle; a test compares them with ours."""
 _NOT_ALLOWED = {16}  # NO_PERMISSION
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from broker_whole import WholeBroker, now_ms, whole_broker
 
 from triomq.broker.views.waiting import Waiting
-from triomq.dashboard.views import Ask, Data, NotThere
+from triomq.dashboard.views import Ask, Data
 from triomq.remoting.scheduling.step_line import NO_LINE
 
 
@@ -75,9 +74,3 @@ async def test_half_messages_wait_from_the_first_that_is_not_checked(tmp_path: P
         halves = (await waiting(broker))["halves"]
         assert [(one["queue"], one["waiting"], one["next"]) for one in halves] == [(0, 1, 0)]
         assert halves[0]["oldest_ms"] >= began
-
-
-async def test_only_administrators_see_what_waits_of_all_topics(tmp_path: Path) -> None:
-    async with whole_broker(tmp_path) as broker:
-        with pytest.raises(NotThere, match="only administrators"):
-            await NO_LINE.run(pages(broker).waiting(Ask({}, Reader("T"))))
