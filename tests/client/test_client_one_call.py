@@ -18,8 +18,8 @@ from triomq.protocol.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "a", 0)
 JUMPED_SECONDS = 3600
-"""Of a clock that jumps. Each time that the thread which writes the offsets needs longer than the threshold, as on a disk
-that stands still, the clock goes to the next deadline: with 30 s a third of a second of that was enough to fail."""
+"""Of a clock that jumps. Each time that the thread which writes the offsets needs longer than the threshold, as on a
+disk that stands still, the clock goes to the next deadline: a third of a second was enough to pass 30 s."""
 
 Event = Callable[[PushConsumer[bytes], FakeCluster], Awaitable[None]]
 
