@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.views.operator import Operator, Requests
-from triomq.dashboard.actions import ActionRefused, Actor, Fact, Outcome
+from triomq.dashboard.actions import ActionRefused, Actor, Fact, Outcome, Row
 from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
@@ -87,6 +87,15 @@ class Places:
         away = [f"{one.subject}: {one.detail}" for one in self.failed] + ([self.problem] if self.problem else [])
         names = ", ".join([place.name for place in self.every])
         return [Fact("Brokers", names), *([Fact("Not reached", "; ".join(away))] if away else [])]
+
+    def rows(self, found: list[tuple[Place, T]], rows_of: Callable[[T, str], list[Row]]) -> list[Row]:
+        """Return the rows of all brokers, from what `each` returned and the name of the broker."""
+        return [row for place, value in found for row in rows_of(value, self.named(place))]
+
+    def done(self, found: list[tuple[Place, T]], text: Callable[[T], str], subject: str) -> list[Outcome]:
+        """Return what a result says: of each broker where something was done, and of the others. `subject` stands for
+        this broker if there is no other."""
+        return [*[Outcome(text(value), self.named(place) or subject) for place, value in found], *self.outcomes()]
 
     def outcomes(self) -> list[Outcome]:
         """Return what a result says of brokers where nothing was done."""

@@ -140,29 +140,21 @@ class GroupActions:
     async def preview_change(self, act: Act) -> Preview:
         """Show the settings before and after."""
         body, places = self._body(act), await self._brokers.of_cluster()
-        found = await places.each(lambda broker: _step(broker, act, body), "The group was not changed")
-        rows = [row for place, step in found for row in _rows(step, places.named(place))]
-        return Preview(act.fields["group"], rows, places.facts())
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        found = await places.each(lambda broker: broker.step(act.actor, code, body=body), "The group was not changed")
+        return Preview(act.fields["group"], places.rows(found, _rows), places.facts())
 
     async def change(self, act: Act) -> Result:
         """Send UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         body, places = self._body(act), await self._brokers.of_cluster()
-        group = act.fields["group"]
-
-        async def change(broker: Requests) -> Step:
-            step = await _step(broker, act, body)
-            await broker.change(act.actor, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-            return step
-
-        found = await places.each(change, "The group was not changed")
-        outcomes = [
-            Outcome(
-                "The group was changed" if step["before"] else "The group was created", places.named(place) or group
-            )
-            for place, step in found
-        ]
-        rows = [row for place, step in found for row in _rows(step, places.named(place))]
-        return Result([*outcomes, *places.outcomes()], rows, link_text("/group", name=group))
+        group, code = act.fields["group"], RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        found = await places.each(
+            lambda broker: broker.change_step(act.actor, code, body=body), "The group was not changed"
+        )
+        outcomes = places.done(
+            found, lambda step: "The group was changed" if step["before"] else "The group was created", group
+        )
+        return Result(outcomes, places.rows(found, _rows), link_text("/group", name=group))
 
     # -- delete ----------------------------------------------------------------------------------------------------
 
@@ -177,12 +169,9 @@ class GroupActions:
     async def preview_deletion(self, act: Act) -> Preview:
         """Show who is online, and what becomes of the offsets."""
         fields, places = self._deletion(act), await self._brokers.of_cluster()
-
-        async def look(broker: Requests) -> Step:
-            (step,) = await broker.preview(act.actor, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-            return step
-
-        steps = [step for _, step in await places.each(look, "The group was not deleted")]
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        found = await places.each(lambda broker: broker.step(act.actor, code, fields), "The group was not deleted")
+        steps = [step for _, step in found]
         queues = sum([step["queues"] for step in steps])
         facts = [
             # A member is connected to every broker.
@@ -196,13 +185,9 @@ class GroupActions:
     async def delete(self, act: Act) -> Result:
         """Send DELETE_SUBSCRIPTIONGROUP."""
         fields, places = self._deletion(act), await self._brokers.of_cluster()
-
-        async def delete(broker: Requests) -> None:
-            await broker.change(act.actor, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-
-        found = await places.each(delete, "The group was not deleted")
-        outcomes = [Outcome("The group was deleted", places.named(place) or act.fields["group"]) for place, _ in found]
-        return Result([*outcomes, *places.outcomes()], path="/groups")
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        found = await places.each(lambda broker: broker.change(act.actor, code, fields), "The group was not deleted")
+        return Result(places.done(found, lambda _: "The group was deleted", act.fields["group"]), path="/groups")
 
     # -- reset offsets ---------------------------------------------------------------------------------------------
 
@@ -231,14 +216,10 @@ class GroupActions:
         """Show the offset of each queue before and after."""
         reset = OffsetsReset(act, self._moment(act), self._operator)
         places = await self._brokers.of_topic(act.fields["topic"])
-
-        async def look(broker: Requests) -> tuple[int, list[Step]]:
-            return await reset.members(broker), await reset.moves(broker)
-
-        found = await places.each(look, "The offsets were not reset")
+        found = await places.each(reset.moves, "The offsets were not reset")
         members = max([count for _, (count, _) in found])  # each is connected to every broker
         facts = [Fact("Topic", act.fields["topic"]), Fact("Members", members), *places.facts()]
-        rows = [row for place, (_, steps) in found for row in _moved(steps, places.named(place))]
+        rows = places.rows(found, _moved)
         return Preview(act.fields["group"], rows, facts, typed=act.fields["group"], column="Queue")
 
     async def reset(self, act: Act) -> Result:
@@ -247,15 +228,12 @@ class GroupActions:
         reset = OffsetsReset(act, self._moment(act), self._operator)
         places = await self._brokers.of_topic(act.fields["topic"])
         found = await places.each(reset.run, "The offsets were not reset")
-        outcomes = [
-            Outcome(
-                "The members received their offsets" if is_online else "The offsets were reset",
-                places.named(place) or group,
-            )
-            for place, (is_online, _) in found
-        ]
-        rows = [row for place, (_, steps) in found for row in _moved(steps, places.named(place))]
-        return Result([*outcomes, *places.outcomes()], rows, link_text("/group", name=group), column="Queue")
+        outcomes = places.done(
+            found,
+            lambda done: "The members received their offsets" if done[0] else "The offsets were reset",
+            group,
+        )
+        return Result(outcomes, places.rows(found, _moved), link_text("/group", name=group), column="Queue")
 
     # -- release what is in flight (POP) -----------------------------------------------------------------------------
 
@@ -311,17 +289,13 @@ class GroupActions:
         return Result([*outcomes, *places.outcomes()], path=link_text("/group", name=group))
 
 
-async def _step(broker: Requests, act: Act, body: bytes) -> Step:
-    (step,) = await broker.preview(act.actor, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-    return step
-
-
 def _rows(step: Step, place: str) -> list[Row]:
     before, after = step["before"] or {}, step["after"]
     return [Row(label, _shown(before.get(name)), _shown(after[name]), place) for name, label in _LABELS.items()]
 
 
-def _moved(steps: list[Step], place: str) -> list[Row]:
+def _moved(moves: tuple[int, list[Step]], place: str) -> list[Row]:
+    _, steps = moves
     return [Row(str(step["queueId"]), step["before"], step["after"], place) for step in steps]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from triomq.broker.views.operator import Operator, Requests
-from triomq.dashboard.actions import Act, ActionRefused
+from triomq.broker.views.operator import Operator, Requests, succeeded
+from triomq.dashboard.actions import Act
 from triomq.protocol import change_previews
 from triomq.protocol.bodies import fastjson_reader
 from triomq.protocol.bodies.offset import ResetOffsetBody
@@ -32,39 +32,37 @@ class OffsetsReset:
         response = await broker.request(self._actor, code, {"consumerGroup": self._group})
         if response.code in _NOBODY:
             return 0
-        if response.code != ResponseCode.SUCCESS:
-            raise ActionRefused(response.remark or f"the broker refused this with code {response.code}")
-        return len(fastjson_reader.loads(response.body).get("connectionSet") or ())
+        return len(fastjson_reader.loads(succeeded(response).body).get("connectionSet") or ())
 
-    async def moves(self, broker: Requests) -> list[Step]:
-        """Return the new offset of each queue: as the broker tells members, or, without any, as its table will be."""
-        if await self.members(broker):
-            return await broker.preview(self._actor, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._told())
-        return await self._stored(broker)
+    async def moves(self, broker: Requests) -> tuple[int, list[Step]]:
+        """Return how many members are online, and the new offset of each queue: as the broker tells members, or,
+        without any, as its table will be."""
+        members = await self.members(broker)
+        if members:
+            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+            return members, await broker.preview(self._actor, code, self._told())
+        fields = {"topic": self._topic, "group": self._group, "timestamp": self._moment}
+        return 0, await broker.asked(self._actor, change_previews.offsets_reset("", fields, None))
 
-    async def run(self, broker: Requests) -> tuple[bool, list[Step]]:
-        """Have a broker tell the members, who commit the offsets; without members, store the offsets. Return whether
-        there were any, and the steps that were made. Raises ActionRefused."""
-        steps = await self.moves(broker)
-        is_online = await self.members(broker) > 0
+    async def run(self, broker: Requests) -> tuple[int, list[Step]]:
+        """Have a broker tell the members, who commit the offsets; without members, store the offsets. Return how
+        many there were, and the steps that were made. Raises ActionRefused."""
+        _, steps = await self.moves(broker)
+        members = await self.members(broker)
         # A broker tells members nothing while a queue has no offset: such a queue gets its new one first. Statistics
         # show some of them as 0.
-        await self._store(broker, [step for step in steps if not is_online or not step["before"]])
-        if is_online:
+        await self._store(broker, [step for step in steps if not members or not step["before"]])
+        if members:
             response = await broker.change(self._actor, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._told())
             told = ResetOffsetBody.decode(response.body).offset_table
             after = {queue.queue_id: offset for queue, offset in told.items()}
             steps = [{**step, "after": after.get(step["queueId"], step["after"])} for step in steps]
-        return is_online, steps
+        return members, steps
 
     def _told(self) -> dict[str, Any]:
         """Return the request that tells members their new offsets."""
         moment = 0 if self._moment == change_previews.EARLIEST else self._moment
         return {"topic": self._topic, "group": self._group, "timestamp": moment, "isForce": True}
-
-    async def _stored(self, broker: Requests) -> list[Step]:
-        fields = {"topic": self._topic, "group": self._group, "timestamp": self._moment}
-        return await broker.asked(self._actor, change_previews.offsets_reset("", fields, None))
 
     async def _store(self, broker: Requests, steps: list[Step]) -> None:
         """Store the new offsets of these queues."""

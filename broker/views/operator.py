@@ -45,6 +45,13 @@ _SETTINGS: Final = ConnectionSettings(max_frame_bytes=MAX_FRAME_BYTES, max_unans
 _NONCE_BYTES: Final = 16
 
 
+def succeeded(response: RemotingCommand) -> RemotingCommand:
+    """Return a response of SUCCESS. Raises ActionRefused for any other."""
+    if response.code != ResponseCode.SUCCESS:
+        raise ActionRefused(response.remark or f"the broker refused this with code {response.code}")
+    return response
+
+
 class Requests(ABC):
     """Requests to one broker in the name of who acts. `place` is its address, which previews name."""
 
@@ -69,10 +76,20 @@ class Requests(ABC):
         self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
     ) -> RemotingCommand:
         """Return the response of SUCCESS to a request. Raises ActionRefused for any other."""
-        response = await self.request(actor, code, fields, body)
-        if response.code != ResponseCode.SUCCESS:
-            raise ActionRefused(response.remark or f"the broker refused this with code {response.code}")
-        return response
+        return succeeded(await self.request(actor, code, fields, body))
+
+    async def step(self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Step:
+        """Return what a request would change that changes one thing."""
+        (step,) = await self.preview(actor, code, fields, body)
+        return step
+
+    async def change_step(
+        self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
+    ) -> Step:
+        """Send a request that changes one thing, and return what that was. Raises ActionRefused."""
+        step = await self.step(actor, code, fields, body)
+        await self.change(actor, code, fields, body)
+        return step
 
     async def preview(
         self, actor: Actor, code: int, fields: dict[str, Any] | None = None, body: bytes = b""

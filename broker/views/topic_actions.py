@@ -9,8 +9,7 @@ from triomq.broker.processors.topic_admin import check_deletion, checked_config
 from triomq.broker.tables.topics import MAX_QUEUES
 from triomq.broker.views.brokers import Brokers, Places
 from triomq.broker.views.forms import broker_refusals, number_of
-from triomq.broker.views.operator import Requests
-from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result, Row
+from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Preview, Result, Row
 from triomq.dashboard.render import link_text
 from triomq.dashboard.views import Ask, NotThere, Steps, View
 from triomq.protocol.bodies.topic_config import SINGLE_TAG, TopicConfig
@@ -114,29 +113,22 @@ class TopicActions:
         """Show queues and permission before and after."""
         fields, topic = _fields_of(self._header(act)), act.fields["topic"]
         places = await self._places(topic)
-        found = await places.each(lambda broker: _steps(broker, act, fields), "The topic was not changed")
-        rows = [row for place, step in found for row in _rows(step, places.named(place))]
-        return Preview(topic, rows, places.facts())
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
+        found = await places.each(lambda broker: broker.step(act.actor, code, fields), "The topic was not changed")
+        return Preview(topic, places.rows(found, _rows), places.facts())
 
     async def change(self, act: Act) -> Result:
         """Send UPDATE_AND_CREATE_TOPIC."""
         fields, topic = _fields_of(self._header(act)), act.fields["topic"]
         places = await self._places(topic)
-
-        async def change(broker: Requests) -> Step:
-            step = await _steps(broker, act, fields)
-            await broker.change(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-            return step
-
-        found = await places.each(change, "The topic was not changed")
-        outcomes = [
-            Outcome(
-                "The topic was changed" if step["before"] else "The topic was created", places.named(place) or topic
-            )
-            for place, step in found
-        ]
-        rows = [row for place, step in found for row in _rows(step, places.named(place))]
-        return Result([*outcomes, *places.outcomes()], rows, link_text("/topic", name=topic))
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
+        found = await places.each(
+            lambda broker: broker.change_step(act.actor, code, fields), "The topic was not changed"
+        )
+        outcomes = places.done(
+            found, lambda step: "The topic was changed" if step["before"] else "The topic was created", topic
+        )
+        return Result(outcomes, places.rows(found, _rows), link_text("/topic", name=topic))
 
     # -- delete ----------------------------------------------------------------------------------------------------
 
@@ -153,12 +145,9 @@ class TopicActions:
         """Show what would be lost, and who reads it."""
         topic = self._doomed(act).topic_name
         places = await self._brokers.of_topic(topic)
-
-        async def look(broker: Requests) -> Step:
-            (step,) = await broker.preview(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-            return step
-
-        steps = [step for _, step in await places.each(look, "The topic was not deleted")]
+        code, fields = RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}
+        found = await places.each(lambda broker: broker.step(act.actor, code, fields), "The topic was not deleted")
+        steps = [step for _, step in found]
         groups = sorted({group for step in steps for group in step["groups"]})
         facts = [
             Fact("Queues", sum([step["queues"] for step in steps])),
@@ -172,19 +161,10 @@ class TopicActions:
         """Send DELETE_TOPIC_IN_BROKER."""
         topic = self._doomed(act).topic_name
         places = await self._brokers.of_topic(topic)
-
-        async def delete(broker: Requests) -> None:
-            await broker.change(act.actor, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-
-        found = await places.each(delete, "The topic was not deleted")
-        outcomes = [Outcome("The topic was deleted", places.named(place) or topic) for place, _ in found]
-        forgotten = await self._brokers.forget_topic(topic)
-        return Result([*outcomes, *places.outcomes(), *forgotten], path="/topics")
-
-
-async def _steps(broker: Requests, act: Act, fields: dict[str, Any]) -> Step:
-    (step,) = await broker.preview(act.actor, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-    return step
+        code, fields = RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}
+        found = await places.each(lambda broker: broker.change(act.actor, code, fields), "The topic was not deleted")
+        outcomes = places.done(found, lambda _: "The topic was deleted", topic)
+        return Result([*outcomes, *await self._brokers.forget_topic(topic)], path="/topics")
 
 
 def _rows(step: Step, place: str) -> list[Row]:
