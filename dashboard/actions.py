@@ -76,12 +76,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an action did. `path` is the page that shows the new state."""
+    """What an action did. `path` is the page that shows the new state, `facts` what it has learned."""
 
     outcomes: list[Outcome]
     rows: list[Row] = field(default_factory=list)
     path: str = "/"
     column: str = "Setting"
+    facts: list[Fact] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,12 @@ MOST_TOPICS_BYTES: Final = 4 * 1024 * 1024
 """Of the topics of one master; decoding blocks the event loop."""
 MOST_TEXT: Final = 200
 """Characters of a reason, and of a value that another daemon sends."""
+MOST_KEYS: Final = 16
+MOST_PEERS_TEXT: Final = 2000
+"""Characters of a value about a group: one is the list of its members."""
+_DLEDGER: Final = "dledger"
 _DLEDGER_GROUP: Final = "dledgerGroup"
-"""The key of the runtime table (triomq.dledger.status)."""
+"""What keys of the runtime table begin with, and one of them (triomq.dledger.status)."""
 _HOST_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:")
 
 
@@ -113,6 +117,8 @@ class Seen:
     alarms_left_out: int = 0
     dledger_groups: dict[str, str] = field(default_factory=dict)
     """By broker name; only brokers of TrioMQ say it."""
+    dledger: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Address of a broker -> what its runtime information says of the group that it is a member of."""
     departed: dict[str, DepartedBroker] = field(default_factory=dict)
     """By address: brokers that a NameServer has known within a day."""
 
@@ -154,7 +160,13 @@ class Others:
             "alarms": [finding.item() for finding in seen.alarms],
             "alarms_left_out": seen.alarms_left_out,
             "name_servers": [],
+            "dledger": [],
+            "dledger_left_out": 0,
         }
+
+    def renew(self) -> None:
+        """Ask again at the next look: something has changed."""
+        self._looked_at = min(self._looked_at, trio.current_time() - KEPT_SECONDS)
 
     def last_alarms(self) -> Data | None:
         """Return the alarms of the last round and its age; None without a round in the last ALARMS_SECONDS."""
@@ -222,6 +234,8 @@ class Others:
                 _fill(peer, table)
                 if table.get(_DLEDGER_GROUP):
                     seen.dledger_groups[peer.name] = _cut(table[_DLEDGER_GROUP])
+                    values = [(key, value) for key, value in table.items() if key.startswith(_DLEDGER)]
+                    seen.dledger[peer.address] = {key: value[:MOST_PEERS_TEXT] for key, value in values[:MOST_KEYS]}
                 seen.alarms += findings_of(peer.name, peer.address, table, self._now_ms())
             except BodyError as error:
                 peer.why = _cut(str(error))

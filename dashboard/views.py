@@ -23,10 +23,12 @@ class NotThere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a view may know. Without accounts `viewer` is None, and everybody reads everything."""
+    """What a view may know. Without accounts `viewer` is None, and everybody reads everything. `gathered` is what
+    `gather` of a view leaves for its `make`."""
 
     query: dict[str, str] = field(default_factory=dict)
     viewer: Viewer | None = None
+    gathered: Data = field(default_factory=dict)
 
     @property
     def sees_all(self) -> bool:

@@ -22,6 +22,9 @@ COMMITTED: Final = "dledgerCommittedIndex"
 LACKS: Final = "dledgerLacks"
 """What a follower lacks to be the next master, beside entries; empty if nothing."""
 
+MOST_DIGITS: Final = 20
+"""Of a number, which no member has so high: who says more is not to be believed."""
+
 COLUMNS: Final = {
     "member": "MEMBER",
     "address": "ADDRESS",
@@ -122,4 +125,5 @@ def peers_of(infos: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 def _number(info: Mapping[str, str], key: str) -> int | None:
     text = info.get(key, "")
-    return int(text) if text.removeprefix("-").isdigit() else None
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < MOST_DIGITS else None

@@ -9,7 +9,7 @@ from triomq.admin import bodies
 from triomq.admin.cluster_view import broker_table
 from triomq.admin.errors import AdminError, NotFound, UsageError
 from triomq.admin.session import Refused
-from triomq.dledger import exchange, status
+from triomq.dledger import exchange, handover, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 GET_BROKER_RUNTIME_INFO = 28
 UPDATE_BROKER_CONFIG = 25
-LEADER_KEY = "dLegerLeader"
 NO_PERMISSION = 16
 NOBODY = "-"
 LOOK_SECONDS = 1.0
@@ -46,10 +45,7 @@ def dledger_members(run: Run) -> None:
 def dledger_transfer(run: Run) -> None:
     """Let a member lead, and wait until it does."""
     member = run.get("MEMBER")
-    infos = _group(run)
-    if member not in status.peers_of(infos.values()):
-        raise NotFound(f"{member!r} is no member: there are {', '.join(status.peers_of(infos.values()))}")
-    _transfer(run, infos, member)
+    _transfer(run, _group(run), member)
     _tell(run, "transfer", member, f"leads {run.get('GROUP')} now")
 
 
@@ -91,11 +87,12 @@ def _tell(run: Run, act: str, member: str, text: str) -> None:
 
 def _transfer(run: Run, infos: Infos, member: str) -> None:
     """Have the leader hand over, and return when the member leads."""
-    leaders = [address for address, info in infos.items() if info.get(status.ROLE) == "leader"]
-    if not leaders:
-        raise NotFound("no member leads at present: see mqadmin dledger members")
     try:
-        run.session.call(leaders[0], UPDATE_BROKER_CONFIG, body=f"{LEADER_KEY}={member}\n".encode())
+        planned = handover.plan(infos, member)
+    except handover.NoHandover as error:
+        raise NotFound(str(error)) from None
+    try:
+        run.session.call(planned.address, UPDATE_BROKER_CONFIG, body=planned.body)
     except Refused as error:
         if error.code != NO_PERMISSION:
             raise

@@ -18,7 +18,7 @@ import trio
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.monitoring.exposition import Family, Sample, bounded, gauge, labels
-from triomq.protocol.bodies.running_info import ClientRates, TopicRates
+from triomq.protocol.bodies.running_info import ClientRates, ConsumeStatus
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
 from triomq.protocol.errors import BodyError
@@ -35,7 +35,7 @@ MOST_BODY_BYTES: Final = 256 * 1024
 """A longer response is not read: nothing that a client says may hold the others up."""
 MOST_SERIES: Final = 20_000
 
-_FAMILIES: Final[dict[str, tuple[str, Callable[[TopicRates], float]]]] = {
+_FAMILIES: Final[dict[str, tuple[str, Callable[[ConsumeStatus], float]]]] = {
     "rocketmq_client_consume_fail_msg_count": (
         "Messages whose consumption failed in the last hour.",
         lambda status: status.consume_failed_msgs,
@@ -55,7 +55,7 @@ class ClientFigures:
     def __init__(self, consumers: ConsumerTable, *, is_on: bool) -> None:
         self._consumers = consumers
         self._is_on = is_on
-        self._known: list[tuple[str, TopicRates]] = []
+        self._known: list[tuple[str, ConsumeStatus]] = []
 
     def families(self, limit: int) -> Iterator[Family]:
         """Yield what the last round brought."""
@@ -76,7 +76,7 @@ class ClientFigures:
             if group.consumption.consume_type == "CONSUME_PASSIVELY"
             for member in group.members()
         ][:MOST_CLIENTS]
-        found: list[tuple[str, TopicRates]] = []
+        found: list[tuple[str, ConsumeStatus]] = []
         places = trio.Semaphore(AT_ONCE)
         async with trio.open_nursery() as nursery:
             for group, member in asked:
@@ -88,7 +88,7 @@ class ClientFigures:
         self,
         group: str,
         member: ClientChannel,
-        found: list[tuple[str, TopicRates]],
+        found: list[tuple[str, ConsumeStatus]],
         places: trio.Semaphore,
     ) -> None:
         header = GetConsumerRunningInfoRequestHeader(
@@ -110,5 +110,5 @@ class ClientFigures:
             places.release()
 
 
-def _sample(value: Callable[[TopicRates], float], known: tuple[str, TopicRates]) -> Sample:
+def _sample(value: Callable[[ConsumeStatus], float], known: tuple[str, ConsumeStatus]) -> Sample:
     return known[0], value(known[1])

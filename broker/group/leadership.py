@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 from triomq.broker.group.roles import GroupRoles
+from triomq.dledger import handover
 from triomq.dledger.member.group_member import GroupMember
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.settings import SettingError
 
-KEY: Final = "dLegerLeader"
+KEY: Final = handover.KEY
 
 
 class Leadership:

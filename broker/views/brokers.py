@@ -26,11 +26,14 @@ T = TypeVar("T")
 class OtherBroker(Requests):
     """Another master, asked over remoting with the account of who acts."""
 
-    def __init__(self, operator: Operator, client: RemotingClient, name: str, address: str) -> None:
+    def __init__(
+        self, operator: Operator, client: RemotingClient, name: str, address: str, seconds: float = ASK_SECONDS
+    ) -> None:
         self._operator = operator
         self._client = client
         self.name = name
         self._address = address
+        self._seconds = seconds
 
     @property
     def place(self) -> str:
@@ -43,7 +46,7 @@ class OtherBroker(Requests):
         texts = self._operator.signed(actor, code, self.texts_of(fields), body)
         request = new_request(code, ext_fields=texts, body=body)
         try:
-            return await self._client.invoke(self._address, request, ASK_SECONDS)
+            return await self._client.invoke(self._address, request, self._seconds)
         except RemotingError as error:
             raise ActionRefused(str(error)) from None
 

@@ -39,17 +39,17 @@ class Members:
 
     def rows(self, online: ConsumerGroup | None) -> list[Data]:
         """Return the members with their clients."""
-        now_ms = self._serving.tables.now_ms()
-        return [
-            {
-                "client": member.client_id,
-                "address": member.remote_text,
-                "language": language_name(member.language) or "",
-                "version": version_name(member.version),
-                "heartbeat_seconds": max(0, now_ms - member.last_update_ms) / 1000,
-            }
-            for member in _shown(online)
-        ]
+        return [self.row(member) for member in _shown(online)]
+
+    def row(self, member: ClientChannel) -> Data:
+        """Return one member."""
+        return {
+            "client": member.client_id,
+            "address": member.remote_text,
+            "language": language_name(member.language) or "",
+            "version": version_name(member.version),
+            "heartbeat_seconds": max(0, self._serving.tables.now_ms() - member.last_update_ms) / 1000,
+        }
 
     def waiting(self, online: ConsumerGroup | None) -> Generator[None, None, Waiting]:
         """Return whose pulls wait at which queue; an item ends a step."""

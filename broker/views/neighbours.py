@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from typing import Final
 
 import trio
 
@@ -11,9 +12,13 @@ from triomq.broker.views.operator import Operator
 from triomq.dashboard.actions import ActionRefused, Actor
 from triomq.dashboard.others import Others
 from triomq.dashboard.views import Ask, Data, Steps, View
+from triomq.dledger import status
 from triomq.monitoring.host_names import is_loopback
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.signature import ACCESS_KEY
+
+MOST_MEMBERS: Final = 100
+"""Of all groups that elect their master."""
 
 
 class SigningClient:
@@ -66,6 +71,17 @@ class Neighbours:
         self._client.viewer = ask.viewer.name if ask.viewer is not None else ""
         await self._others.look()
 
+    def renew(self) -> None:
+        """Ask again at the next look."""
+        self._others.renew()
+
+    async def dledger(self, account: str) -> dict[str, dict[str, str]]:
+        """Return what each broker says of its group now, in the name of an account, by address."""
+        self._client.viewer = account
+        self._others.renew()
+        await self._others.look()
+        return self._others.seen.dledger
+
     def cluster(self, ask: Ask) -> Steps:
         """Make the page."""
         now = trio.current_time()
@@ -89,4 +105,17 @@ class Neighbours:
                 }
             )
         yield
-        return {**self._others.data(), "name_servers": name_servers}
+        dledger, left_out = _members(self._others.seen.dledger)
+        more = {"name_servers": name_servers, "dledger": dledger, "dledger_left_out": left_out}
+        return {**self._others.data(), **more}
+
+
+def _members(infos: dict[str, dict[str, str]]) -> tuple[list[Data], int]:
+    """Return the members of all groups, and how many are left out. `infos`: address of a broker -> what its runtime
+    information says of a group."""
+    rows = [
+        {"group": group, **one.values()}
+        for group, found in sorted(status.groups_of(infos).items())
+        for one in status.statuses(status.peers_of(found.values()), found, {})
+    ]
+    return rows[:MOST_MEMBERS], max(0, len(rows) - MOST_MEMBERS)

@@ -11,11 +11,14 @@ from triomq.broker.figures.lag_history import LagHistory
 from triomq.broker.views.accounts import AccountPages, AclAccounts
 from triomq.broker.views.brokers import Brokers
 from triomq.broker.views.clients import Clients
+from triomq.broker.views.dledger_actions import DledgerActions
 from triomq.broker.views.group_actions import GroupActions
 from triomq.broker.views.groups import Groups
+from triomq.broker.views.hand_actions import HandActions
 from triomq.broker.views.letter_actions import LetterActions
 from triomq.broker.views.letter_files import LetterFiles
 from triomq.broker.views.letters import Letters
+from triomq.broker.views.member import MemberPage
 from triomq.broker.views.messages import Messages
 from triomq.broker.views.neighbours import Neighbours
 from triomq.broker.views.operator import Operator
@@ -50,18 +53,20 @@ def build_program(
     operator = Operator(table, tables.surroundings.turn, access, serving.host, tables.now_ms)
     brokers = Brokers(serving, operator)
     letters = Letters(serving)
+    messages = Messages(serving)
+    neighbours = Neighbours(serving, operator)
     acting = (
         TopicActions(serving, brokers),
         GroupActions(serving, operator, brokers),
         SendActions(serving, operator),
         LetterActions(serving, operator, letters),
+        HandActions(serving, operator, messages),
+        DledgerActions(serving, operator, neighbours),
     )
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
         token.renew()
-    neighbours = Neighbours(serving, operator)
     overview = Overview(serving, server, began, checks, neighbours)
-    messages = Messages(serving)
     tail = Tail(serving, messages)
     return Program(
         "broker",
@@ -70,6 +75,7 @@ def build_program(
         [
             *_views(overview, neighbours, Groups(serving, lags), messages, serving, server),
             *tail.views(),
+            MemberPage(serving, operator).view(),
             *[view for part in acting for view in part.views()],
         ],
         history,

@@ -24,7 +24,7 @@ from triomq.protocol.bodies.offset import (
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
 from triomq.protocol.bodies.registration import OldRegistration, Registration
 from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
-from triomq.protocol.bodies.running_info import ClientRates
+from triomq.protocol.bodies.running_info import ClientRates, ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfigSerializeWrapper
 from triomq.protocol.codes import RequestCode as Code
@@ -46,7 +46,8 @@ REQUEST_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
 
 RESPONSE_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
     Code.GET_CONSUMER_STATUS_FROM_CLIENT: (GetConsumerStatusBody,),
-    Code.GET_CONSUMER_RUNNING_INFO: (ClientRates,),
+    Code.GET_CONSUMER_RUNNING_INFO: (ClientRates, ConsumerRunningInfo),
+    Code.CONSUME_MESSAGE_DIRECTLY: (ConsumeMessageDirectlyResult,),
     Code.REGISTER_BROKER: (KVTable,),
     Code.GET_ROUTEINFO_BY_TOPIC: (TopicRouteData,),
     Code.QUERY_DATA_VERSION: (DataVersion,),

@@ -167,6 +167,16 @@ def test_every_page_opens_without_a_fault_and_fits(
     page.locator("tbody .id a").first.click()
     page.get_by_role("heading", name="Properties").wait_for()
     assert examined(watched, tmp_path, "message") == []
+    page.get_by_role("link", name="Hand to a consumer").click()
+    page.get_by_role("columnheader", name="Client").wait_for()
+    assert examined(watched, tmp_path, "hand") == []
+    page.goto(f"{broker.origin}/group?name=billing")
+    page.locator("tbody a[href*='/member?']").first.click()
+    page.get_by_role("heading", name="Rates").wait_for()
+    assert examined(watched, tmp_path, "member") == []
+    page.get_by_role("link", name="Show the stacks of its threads").click()
+    page.get_by_role("heading", name="Stacks of threads").wait_for()
+    assert examined(watched, tmp_path, "stacks") == []
     page.goto(broker.origin)
     alarms = page.get_by_role("list", name="Alarms of the cluster")
     assert "does not respond" in alarms.inner_text(), "somebody has looked at the cluster"
@@ -394,6 +404,21 @@ def test_offsets_are_reset_after_a_preview(open_page: Open, broker: Shown, enter
     rows = page.get_by_role("row").filter(has_text=ORDERS).filter(has=page.get_by_role("rowheader")).all()
     assert {row.get_by_role("cell").nth(3).inner_text() for row in rows} == {"0"}, "no backlog is left"
     assert watched.faults == []
+
+
+def test_a_message_is_handed_to_a_consumer(open_page: Open, broker: Shown, entered: Any, tmp_path: Path) -> None:
+    watched = open_page(storage_state=entered)
+    page = watched.page
+    page.goto(f"{broker.origin}/messages?topic={ORDERS}&key=order-7")
+    page.locator("tbody .id a").first.click()
+    page.get_by_role("link", name="Hand to a consumer").click()
+    page.get_by_role("row").filter(has_text="billing").get_by_role("button", name="Hand to a consumer").click()
+    page.get_by_text("Nothing has changed yet").wait_for()
+    assert examined(watched, tmp_path, "hand-preview") == []
+    page.get_by_role("button", name="Hand the message to the consumer").click()
+    page.get_by_text("The client consumed the message").wait_for()
+    assert page.get_by_text("CR_SUCCESS").count() == 1
+    assert examined(watched, tmp_path, "hand-result") == []
 
 
 def test_dead_letters_are_sent_again_one_some_and_all_and_each_once(
