@@ -100,15 +100,32 @@ class ConfigurationUpdate:
     ) -> Coroutine[Any, Any, frozenset[str]]:
         """Take the place of an update among the others, and return what applies it: properties text. That returns the
         changed keys, or raises RequestRefused with nothing changed. `changed` observes the change that it makes."""
-        broker = self._configuration.broker
-        if not broker.acl_enable and not broker.config_update_without_acl:
-            log.warning("update refused without access control", remote=remote)
-            raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
+        self._check_allowed(remote)
         try:
             values = java_properties.parse_request(body)
         except PropertiesError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
         return self._update(values, remote, changed, self._places.take("update"))
+
+    def check(self, values: Mapping[str, str], *, remote: str) -> dict[str, str]:
+        """Return what an update with these values would change: listed key -> value. Raises RequestRefused if it would
+        be refused now. Nothing changes."""
+        self._check_allowed(remote)
+        try:
+            for key in self._kept.keys() & values.keys():
+                self._kept[key].check(values[key])
+            rest = {key: text for key, text in values.items() if key not in self._kept}
+            records, keys = self._changed(rest, refused=REFUSED_KEYS)
+        except SettingError as error:
+            raise _refusal(error, remote) from None
+        listed = _texts(records)
+        return {key: listed[key] for key in keys}
+
+    def _check_allowed(self, remote: str) -> None:
+        broker = self._configuration.broker
+        if not broker.acl_enable and not broker.config_update_without_acl:
+            log.warning("update refused without access control", remote=remote)
+            raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
 
     async def _update(
         self, values: dict[str, str], remote: str, changed: Changed | None, place: Place

@@ -55,13 +55,14 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class Preview:
     """What will change. `subject` is the name of what it changes; `typed` must be typed to confirm it. `column` is the
-    heading of the names of rows."""
+    heading of the names of rows. `warnings` are sentences on this change, beside that of the action."""
 
     subject: str
     rows: list[Row] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     typed: str = ""
     column: str = "Setting"
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an action did. `path` is the page that shows the new state, `facts` what it has learned."""
+    """What an action did. `path` is the page that shows the new state, `facts` what it has learned. `secret` is one
+    that it made, which this page alone shows."""
 
     outcomes: list[Outcome]
     rows: list[Row] = field(default_factory=list)
     path: str = "/"
     column: str = "Setting"
     facts: list[Fact] = field(default_factory=list)
+    secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

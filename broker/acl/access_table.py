@@ -89,6 +89,11 @@ class AccessTable:
         configs = self._files[path].configs if path is not None else ()
         return next((config for config in configs if config.access_key == access_key), None)
 
+    def default_white_addresses(self) -> list[str]:
+        """Return the white addresses of the default file."""
+        file = self._files.get(self.default_path)
+        return list(file.white_texts) if file is not None else []
+
     @property
     def rejected(self) -> int:
         """The number of files that cannot be used, whose former content is in force."""
@@ -230,12 +235,18 @@ class AccessTable:
 
     # -- changes by administrators -----------------------------------------------------------------------------------
 
-    def update_account(self, config: PlainAccessConfig) -> None:
-        """Write an account into the file that has it, a new one into the default file. It takes effect at once. Raises
-        AclUpdateRefused and OSError."""
+    def check_account(self, config: PlainAccessConfig) -> Path:
+        """Return the file that has an account, or will have a new one. Raises AclUpdateRefused if `update_account`
+        would for what the account says."""
         check_update(config)
         path = self._owners.get(config.access_key or "", self.default_path)
         self._check_key_file(path, config)
+        return path
+
+    def update_account(self, config: PlainAccessConfig) -> None:
+        """Write an account into the file that has it, a new one into the default file. It takes effect at once. Raises
+        AclUpdateRefused and OSError."""
+        path = self.check_account(config)
         self._change(path, lambda document: acl_file.with_account(document, config))
         log.info("ACL entry written", key=config.access_key, path=str(path))
 

@@ -96,8 +96,8 @@ class AclProcessor:
             admin=header.admin,
             default_topic_perm=header.default_topic_perm,
             default_group_perm=header.default_group_perm,
-            topic_perms=_split(header.topic_perms),
-            group_perms=_split(header.group_perms),
+            topic_perms=split_list(header.topic_perms),
+            group_perms=split_list(header.group_perms),
         )
         refused = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         if table is None:
@@ -143,7 +143,7 @@ class AclProcessor:
         account = self._audit.account(connection, request)
         before = {"globalWhiteRemoteAddresses": table.configs()[0]}
         try:
-            texts = _split(header.global_white_addrs) or []
+            texts = split_list(header.global_white_addrs) or []
             if table.update_white_addresses(texts, header.acl_file_full_path):
                 after = {"globalWhiteRemoteAddresses": table.configs()[0]}
                 act = "white addresses changed"
@@ -165,7 +165,7 @@ class AclProcessor:
         return new_response(request, header=header)
 
 
-def _split(text: str | None) -> list[str] | None:
+def split_list(text: str | None) -> list[str] | None:
     """Return the parts of a comma list. A list in braces ("1.2.3.{4,5}") stays one entry. Return None for None and for
     an empty text."""
     if not text:

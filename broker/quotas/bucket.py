@@ -38,5 +38,9 @@ class Bucket:
         self._level = self._level_at(now) - amount
         self._since = now
 
+    def used(self, now: float) -> float:
+        """Return which part of a full bucket is missing: 0.0 none of it; nothing passes near 1.0 and above."""
+        return (self._burst - self._level_at(now)) / self._burst
+
     def _level_at(self, now: float) -> float:
         return min(self._burst, self._level + max(0.0, now - self._since) * self._rate)

@@ -19,16 +19,20 @@ class CountedConnections:
     def __len__(self) -> int:
         return len(self._places)
 
+    def count(self, counted: Counted) -> int:
+        """Return how many connections count for an account or an address."""
+        return self._numbers.get(counted, 0)
+
     def has_room(self, connection: Connection, counted: Counted, limit: int) -> bool:
         """Return whether a connection has a place, or may have one."""
-        return counted in self._places.get(connection, ()) or self._numbers.get(counted, 0) < limit
+        return counted in self._places.get(connection, ()) or self.count(counted) < limit
 
     def enter(self, connection: Connection, counted: Counted) -> None:
         """Give an open connection its place."""
         places = self._places.setdefault(connection, set())
         if counted not in places:
             places.add(counted)
-            self._numbers[counted] = self._numbers.get(counted, 0) + 1
+            self._numbers[counted] = self.count(counted) + 1
 
     def closed(self, connection: Connection) -> None:
         """Free the places of a closed connection."""

@@ -71,6 +71,10 @@ class Overrides(SavedTable):
         """Return the kinds that have overrides."""
         return {kind for kind, _ in self._table}
 
+    def names(self) -> list[tuple[str, str]]:
+        """Return kind and name of all overrides."""
+        return sorted(self._table)
+
     def text(self) -> str:
         """Return all entries, as an update takes them."""
         entries = sorted(self._table.items())
@@ -119,7 +123,7 @@ class Overrides(SavedTable):
             if not words:
                 continue
             try:
-                kind, name = _name(words)
+                kind, name = named(words)
                 allowance = allowances.parse(words[2] if len(words) > 2 else "", kind)
             except ValueError as error:
                 raise SettingError("update", KEY, f"{entry.strip()[:200]!r}: {error}") from None
@@ -144,8 +148,8 @@ class Overrides(SavedTable):
         return json.dumps({"overrides": entries}, indent=1)
 
 
-def _name(words: list[str]) -> tuple[str, str]:
-    """Return the kind and the name that an entry begins with. Raises ValueError."""
+def named(words: list[str]) -> tuple[str, str]:
+    """Return the kind and the name that an entry begins with; an address as the table has it. Raises ValueError."""
     kind = words[0]
     if kind not in QUOTAS:
         raise ValueError(f"it must begin with {ACCOUNT}, {ADDRESS} or {GROUP}")
@@ -171,7 +175,7 @@ def _decode(text: str) -> Table:
     table: Table = {}
     try:
         for entry in json.loads(text)["overrides"]:
-            kind, name = _name([entry["kind"], entry["name"]])
+            kind, name = named([entry["kind"], entry["name"]])
             limits = ",".join(f"{quota}={limit}" for quota, limit in entry["quotas"].items())
             table[kind, name] = allowances.parse(limits, kind)
     except (KeyError, TypeError, AttributeError) as error:

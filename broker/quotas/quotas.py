@@ -174,6 +174,28 @@ class Quotas:
         self._listeners.append(listener)
         listener()
 
+    def names(self) -> list[tuple[str, str]]:
+        """Return kind and name of those that have an override, or have been here and have a limit."""
+        known = [(kind, name) for kind, peers in self._peers.items() for name, peer in peers.items() if peer.allowance]
+        return sorted({*known, *self.overrides.names()})
+
+    def usage(self, kind: str, name: str) -> dict[str, tuple[int, float]]:
+        """Return quota -> its limit, and the part of it that is in use: of rates, the part of the burst."""
+        peer = self._peers[kind].get(name)
+        if peer is None:
+            override = self.overrides.find(kind, name)
+            return {quota: (limit, 0.0) for quota, limit in self._allowance(kind, override).items()}
+        now = self._clock()
+        return {
+            quota: (
+                limit,
+                peer.buckets[quota].used(now)
+                if quota in peer.buckets
+                else self._connections.count((kind, name)) / limit,
+            )
+            for quota, limit in peer.allowance.items()
+        }
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def check(self, connection: Connection, request: RemotingCommand) -> None:

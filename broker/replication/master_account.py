@@ -56,6 +56,14 @@ class MasterAccount:
         fields = request.ext_fields or {}
         request.ext_fields = sign_bound(request.code, fields, request.body, *account, signed_at=signed_at)
 
+    def access_key(self) -> str:
+        """Return the access key of the account; "" if there is none that can be used."""
+        try:
+            account = self._account()
+        except (OSError, ValueError):
+            return ""
+        return account[0] if account is not None else ""
+
     def _account(self) -> tuple[str, str] | None:
         """Return the account, or None if there is none. Raises OSError, and ValueError that quotes no secret."""
         in_variables = account_in_variables(self._variables, VARIABLES, lambda path: read_secret(Path(path)))

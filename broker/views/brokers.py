@@ -1,5 +1,5 @@
 """The brokers at which an action of the dashboard acts: this one, and the other masters of a topic's route or of the
-cluster, as mqadmin's commands do. NameServers say which these are."""
+cluster, with its slaves where mqadmin's commands act at those, too. NameServers say which these are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class OtherBroker(Requests):
-    """Another master, asked over remoting with the account of who acts."""
+    """Another broker, asked over remoting with the account of who acts."""
 
     def __init__(
         self, operator: Operator, client: RemotingClient, name: str, address: str, seconds: float = ASK_SECONDS
@@ -68,14 +68,19 @@ class Places:
     failed: list[Outcome] = field(default_factory=list)
     """Brokers at which something failed, added by `each`."""
 
-    async def each(self, act: Callable[[Requests], Awaitable[T]], text: str) -> list[tuple[Place, T]]:
-        """Act at each broker, and return what that returned. Raises ActionRefused if this broker refuses; what fails at
-        another is added to `failed`, with this text."""
-        found = [(self.every[0], await act(self.every[0].requests))]
-        for place in self.every[1:]:
+    async def each(
+        self, act: Callable[[Requests], Awaitable[T]], text: str, *, own_last: bool = False
+    ) -> list[tuple[Place, T]]:
+        """Act at each broker, this one first or last, and return what that returned. Raises ActionRefused if this
+        broker refuses before anything was done; what fails at another is added to `failed`, with this text."""
+        own, *others = self.every
+        found: list[tuple[Place, T]] = []
+        for place in (*others, own) if own_last else self.every:
             try:
                 found.append((place, await act(place.requests)))
             except ActionRefused as error:
+                if place is own and not found:
+                    raise
                 self.failed.append(Outcome(text, place.name, ok=False, detail=str(error)))
         return found
 
@@ -107,10 +112,11 @@ class Places:
 
 
 class Brokers:
-    """Finds the masters for an action."""
+    """Finds the brokers for an action."""
 
     def __init__(self, serving: Serving, operator: Operator) -> None:
         self._configuration = serving.tables.configuration.broker
+        self._role = serving.tables.configuration.role
         self._client = serving.client
         self._name_servers = serving.registration
         self._operator = operator
@@ -125,8 +131,12 @@ class Brokers:
         except BodyError as error:
             return self._places((), str(error))
 
-    async def of_cluster(self) -> Places:
-        """Return this broker, and the other masters of its cluster."""
+    def here(self) -> Places:
+        """Return this broker alone."""
+        return Places([Place(self._configuration.broker_name, self._operator)])
+
+    async def of_cluster(self, *, with_slaves: bool = False) -> Places:
+        """Return this broker, and the other masters of its cluster, or all its other brokers."""
         response, problem = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         if response is None or response.code != ResponseCode.SUCCESS:
             return self._places((), problem)
@@ -135,7 +145,8 @@ class Brokers:
         except BodyError as error:
             return self._places((), str(error))
         names = info.cluster_addr_table.get(self._configuration.broker_cluster_name, frozenset())
-        return self._places([info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table])
+        brokers = [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
+        return self._places_with_slaves(brokers) if with_slaves else self._places(brokers)
 
     async def forget_topic(self, topic: str) -> list[Outcome]:
         """Have the NameServers forget a topic that its brokers have deleted: they keep what a registration does not
@@ -171,3 +182,22 @@ class Brokers:
             for name, address in sorted(masters.items())[:MOST_BROKERS]
         ]
         return Places([Place(own, self._operator), *others], problem)
+
+    def _places_with_slaves(self, brokers: Iterable[BrokerData]) -> Places:
+        own = (self._configuration.broker_name, self._role.broker_id)
+        members = {
+            (data.broker_name or "", number): address
+            for data in brokers
+            for number, address in data.broker_addrs.items()
+        }
+        members.pop(own, None)
+        others = [
+            Place(_name_of(*member), OtherBroker(self._operator, self._client, _name_of(*member), address))
+            for member, address in sorted(members.items())[:MOST_BROKERS]
+        ]
+        return Places([Place(_name_of(*own), self._operator), *others])
+
+
+def _name_of(name: str, number: int) -> str:
+    """Return the name of a broker as `mqadmin config diff` has it: a slave's with its id."""
+    return f"{name}/{number}" if number else name

@@ -11,6 +11,7 @@ from triomq.broker.assembly.serving import Serving
 from triomq.broker.metrics import stats_names as names
 from triomq.broker.views.alarms import Alarms
 from triomq.broker.views.neighbours import Neighbours
+from triomq.broker.views.settings_actions import is_editable
 from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, Steps
@@ -166,7 +167,7 @@ class Overview:
                     continue
                 text = "***" if is_secret(one.key) else texts[one.shown_as]
                 shown = {"key": one.key, "value": text, "is_changed": is_changed, "meaning": one.meaning}
-                rows.append({**shown, "section": section})
+                rows.append({**shown, "section": section, "can_change": is_editable(one)})
             yield
         rows.sort(key=lambda row: str(row["key"]).lower())
         return {"rows": rows, "sections": _SECTIONS, "search": ask.query.get("q", ""), "only_changed": only_changed}

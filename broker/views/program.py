@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from triomq import __version__
-from triomq.broker.assembly.serving import Serving
+from triomq.broker.assembly.serving import Serving, account_of
 from triomq.broker.figures.lag_history import LagHistory
+from triomq.broker.views.account_actions import AccountActions
 from triomq.broker.views.accounts import AccountPages, AclAccounts
 from triomq.broker.views.brokers import Brokers
 from triomq.broker.views.clients import Clients
@@ -23,7 +24,10 @@ from triomq.broker.views.messages import Messages
 from triomq.broker.views.neighbours import Neighbours
 from triomq.broker.views.operator import Operator
 from triomq.broker.views.overview import Overview
+from triomq.broker.views.quota_actions import QuotaActions
+from triomq.broker.views.quotas import QuotaPage
 from triomq.broker.views.send_actions import SendActions
+from triomq.broker.views.settings_actions import SettingsActions
 from triomq.broker.views.tail import Tail
 from triomq.broker.views.topic_actions import TopicActions
 from triomq.broker.views.topics import Topics
@@ -62,6 +66,9 @@ def build_program(
         LetterActions(serving, operator, letters),
         HandActions(serving, operator, messages),
         DledgerActions(serving, operator, neighbours),
+        SettingsActions(serving, brokers),
+        QuotaActions(serving, brokers),
+        *((AccountActions(access, brokers, account_of(tables)),) if access is not None else ()),
     )
     token = OneTimeToken(Path(configuration.store.store_path_root_dir) / FILE_NAME) if access is None else None
     if token is not None and not configuration.server.dashboard_read_only:
@@ -121,5 +128,6 @@ def _views(
             refreshes=False,
             admins_only=True,
         ),
+        QuotaPage(serving).view(),
         *(AccountPages(access).views() if access is not None else []),
     ]

@@ -28,6 +28,7 @@ PAGES = (
     "/waiting",
     "/connections",
     "/broker",
+    "/quotas",
     "/configuration",
 )
 HOSTILE = "<img src=x onerror=alert(1)>&'\"" + "x" * 20

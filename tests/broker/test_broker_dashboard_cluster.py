@@ -16,10 +16,13 @@ import triomq
 from triomq import Message, blocking
 from triomq.admin.__main__ import main
 from triomq.broker.views import group_actions, topic_actions
-from triomq.broker.views.brokers import Place, Places
-from triomq.broker.views.operator import Requests
+from triomq.broker.views.brokers import Brokers, Place, Places
+from triomq.broker.views.operator import Operator, Requests
 from triomq.dashboard.actions import ActionRefused, Actor, Outcome
-from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.bodies.route import BrokerData, ClusterInfo
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.store.config import BrokerRole
 from triomq.testing import LocalCluster
 
 
@@ -73,7 +76,7 @@ async def test_with_accounts_the_cluster_answers_an_administrator_and_others_hav
             reader = Browser(here.port)
             await reader.post("/login", {"name": "reader-1", "secret": "secret-of-reader"})
             page = (await reader.get("/topics"))[1]
-            closed = ("/cluster", "/connections", "/waiting", "/configuration", "/accounts")
+            closed = ("/cluster", "/connections", "/waiting", "/configuration", "/quotas", "/accounts")
             assert [path for path in closed if f'href="{path}"' in page] == []
             for path in closed:
                 status, text = await reader.get(path)
@@ -159,3 +162,32 @@ async def test_a_broker_that_refuses_is_an_outcome_unless_it_is_this_one() -> No
     assert [fact.value for fact in places.facts()] == ["a, b, c", "b: it is full"]
     with pytest.raises(ActionRefused, match="no disk"):
         await Places([Place("a", Refusing("no disk")), Place("b", Refusing())]).each(act, "Nothing was done")
+
+
+async def test_slaves_are_among_the_brokers_where_mqadmin_acts_at_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shown(tmp_path) as here:
+        serving = here.broker.controller.serving
+        assert serving is not None
+        tables = serving.tables
+        own, cluster = tables.configuration.broker.broker_name, tables.configuration.broker.broker_cluster_name
+        table = {
+            name: BrokerData(cluster=cluster, broker_name=name, broker_addrs={0: f"{name}:1", 2: f"{name}:2"})
+            for name in (own, "zeta")
+        }
+        info = ClusterInfo(broker_addr_table=table, cluster_addr_table={cluster: frozenset(table)})
+
+        async def ask(*_: object) -> tuple[RemotingCommand, str]:
+            return new_response(new_request(1), body=info.encode()), ""
+
+        monkeypatch.setattr(Brokers, "_ask", ask)
+        operator = Operator(ProcessorTable(), tables.surroundings.turn, None, serving.host, tables.now_ms)
+        brokers = Brokers(serving, operator)
+        assert [place.name for place in (await brokers.of_cluster()).every] == [own, "zeta"]
+        every = (await brokers.of_cluster(with_slaves=True)).every
+        assert [place.name for place in every] == [own, f"{own}/2", "zeta", "zeta/2"]
+        assert [place.requests.place for place in every[1:]] == [f"{own}:2", "zeta:1", "zeta:2"]
+        tables.configuration.role.take(BrokerRole.SLAVE, 2)
+        every = (await brokers.of_cluster(with_slaves=True)).every
+        assert [place.name for place in every] == [f"{own}/2", own, "zeta", "zeta/2"]

@@ -41,7 +41,7 @@ PAGES = (
         "/broker",
         "/cluster",
     ),
-    *("/configuration", "/configuration?changed=1", "/topics?q=nothing+like+this", "/no-such-page"),
+    *("/configuration", "/configuration?changed=1", "/quotas", "/topics?q=nothing+like+this", "/no-such-page"),
     *("/letters?group=billing", f"/tail?topic={ORDERS}", f"/messages?topic={ORDERS}&text=nothing+like+this"),
     *(f"/topic?name={ORDERS}", "/group?name=billing", "/group?name=resting", f"/messages?topic={ORDERS}"),
     f"/topic?name={quote(HOSTILE_TOPIC)}",
@@ -52,7 +52,11 @@ MANY_TOPICS, MANY_GROUPS = 5_000, 500
 DUNNING, DUNNED = "dunning", 6
 """A group without members, and the number of its dead letters."""
 PROJECT = Path(__file__).resolve().parents[2]
-ACTING_PAGES = ("/edit-topic", f"/edit-topic?name={ORDERS}", "/edit-group", "/edit-group?name=resting", "/send?topic=a")
+ACTING_PAGES = (
+    *("/edit-topic", f"/edit-topic?name={ORDERS}", "/edit-group", "/edit-group?name=resting", "/send?topic=a"),
+    *("/edit-setting?key=maxMessageSize", "/edit-setting?key=autoCreateTopicEnable", "/edit-quota"),
+    "/edit-quota?kind=group&name=resting",
+)
 
 
 def chromium() -> str | None:

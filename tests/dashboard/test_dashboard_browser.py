@@ -341,6 +341,44 @@ def test_a_login_comes_first_and_takes_the_right_secret_only(open_page: Open, tm
         assert watched.faults == []
 
 
+def test_accounts_and_settings_are_changed_by_an_administrator(open_page: Open, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/plain_acl.yml").write_text(ACCOUNTS)
+    with shown(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path)) as guarded:
+        watched = open_page()
+        page = watched.page
+        page.goto(f"{guarded.origin}/accounts")
+        page.get_by_label("Access key").fill("administrator")
+        page.get_by_label("Secret key").fill("secret-of-admin")
+        page.get_by_role("button", name="Log in").click()
+        pages = ("/accounts", "/edit-account", "/edit-account?name=reader-1", "/edit-white")
+        assert faults_of_pages(watched, tmp_path, guarded.origin, pages) == {}
+        page.goto(f"{guarded.origin}/edit-account")
+        page.get_by_label("Access key").fill("writer-1")
+        page.get_by_label("Permissions, one a line").fill("topic open=PUB\ngroup G=SUB")
+        page.get_by_role("button", name="Show what will change").click()
+        assert examined(watched, tmp_path, "account-preview") == []
+        page.get_by_role("button", name="Create the account").click()
+        assert len(page.locator("p.warning code").inner_text()) == 32
+        assert examined(watched, tmp_path, "account-result") == []
+        page.goto(f"{guarded.origin}/configuration?q=maxMessageSize")
+        page.get_by_role("link", name="maxMessageSize").click()
+        page.get_by_label("Value").fill("1000000")
+        page.get_by_role("button", name="Show what will change").click()
+        assert examined(watched, tmp_path, "setting-preview") == []
+        page.get_by_role("button", name="Change the setting").click()
+        page.get_by_role("row", name="maxMessageSize").get_by_text("1000000").wait_for()
+        page.goto(f"{guarded.origin}/edit-quota")
+        page.get_by_label("Name; an address").fill("writer-1")
+        page.get_by_label("messagesIn").fill("100")
+        page.get_by_role("button", name="Show what will change").click()
+        assert examined(watched, tmp_path, "quota-preview") == []
+        page.get_by_role("button", name="Set the quota").click()
+        page.goto(f"{guarded.origin}/quotas")
+        page.get_by_role("link", name="account writer-1").wait_for()
+        assert examined(watched, tmp_path, "quotas") == []
+
+
 def test_a_wrong_token_is_refused_and_a_right_one_is_good_once(open_page: Open, broker: Shown) -> None:
     page = open_page().page
     page.goto(broker.origin)

@@ -194,6 +194,7 @@ def test_every_text_of_a_page_is_there_in_chinese() -> None:
         source = path.read_text()
         for pattern in (r'(?:View|Action)\(\s*[\w"/-]+,\s*"([^"]+)"', r'(?:Fact|Row|Outcome)\("([^"]+)"'):
             used |= set(re.findall(pattern, source))
+        used |= set(re.findall(r'^[A-Z_]+: Final = "([A-Z][^"]+\.)"', source, re.MULTILINE))
         used |= set(re.findall(r'warning="([^"]+)"', source)) | set(re.findall(r'": "([A-Z][a-z ]+)"', source))
     used |= set(
         re.findall(r'^[A-Z_]+: Final = "([A-Z][^"]+\.)"', (ROOT / "dashboard/acting.py").read_text(), re.MULTILINE)
