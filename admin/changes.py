@@ -57,6 +57,7 @@ READING = frozenset(
         328,  # GET_ALL_PRODUCER_INFO
         30_001,  # QUERY_IN_FLIGHT
         30_004,  # QUERY_DEPARTED_BROKERS
+        30_005,  # QUERY_BROKER_TOTALS
     }
 )
 

@@ -55,6 +55,7 @@ from triomq.broker.assembly.serving import Serving, build_serving
 from triomq.broker.assembly.tables import Surroundings, build_tables
 from triomq.broker.configuration import Configuration
 from triomq.broker.extensions import Extensions
+from triomq.broker.views.own_totals import TotalsProcessor
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.monotonic_clock import MonotonicClock
 from triomq.daemon.run import settle_memory
@@ -370,7 +371,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
         async with open_client(ClientSettings()) as client, trio.open_nursery() as nursery:
             serving = build_serving(tables, 10_911, client)
             await serving.prepare()
-            register(serving, table, ProcessorTable())
+            register(serving, table, ProcessorTable(), lambda: TotalsProcessor(serving))
             path = HotPath(serving, clock, turn, table, nursery)
             if any(workload.kind in ("pull", "receive") for workload in workloads):
                 stored = Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS, tags=TAGS)

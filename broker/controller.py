@@ -209,7 +209,7 @@ class BrokerController:
             await store_nursery.start(tables.store.run)
             self.serving = serving = build_serving(tables, self.port, client)
             connect(serving)
-            register(serving, work.table, work.fast_table)
+            register(serving, work.table, work.fast_table, lambda: optional.own_totals.TotalsProcessor(serving))
             await serving.prepare()
             add_tasks(serving)
             follow_settings(serving)

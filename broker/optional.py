@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # the types of the rows
     from triomq.broker.spans import pulls as traced_pulls
     from triomq.broker.spans import puts as traced_puts
     from triomq.broker.spans import recorder as span_recorder
-    from triomq.broker.views import dashboard, program
+    from triomq.broker.views import dashboard, own_totals, program
     from triomq.dashboard import site
     from triomq.monitoring import monitoring
 
@@ -61,6 +61,7 @@ PARTS: Final = (
     ("the first question for assignments",       "assignments",         "triomq.broker.assembly.assignments"),
     ("the first receive (POP), or its log",      "pop",                 "triomq.broker.assembly.pop"),
     ("the first question for what is in flight", "in_flight",           "triomq.broker.processors.in_flight"),
+    ("the first question for its totals",        "own_totals",          "triomq.broker.views.own_totals"),
     ("tracesEndpoint",                           "span_export",         "triomq.broker.spans.export"),
     ("tracesEndpoint",                           "otlp",                "triomq.broker.spans.otlp"),
     ("tracesEndpoint, an extension's tracer",    "span_recorder",       "triomq.broker.spans.recorder"),

@@ -79,6 +79,8 @@ class Peer:
     is_unreachable: bool = field(default=False, kw_only=True)
     is_hung: bool = field(default=False, kw_only=True)
     """It accepted the connection and did not respond."""
+    is_unknown_code: bool = field(default=False, kw_only=True)
+    """It does not know the request."""
     build: str = field(default="", kw_only=True)
     """Product and version; empty for RocketMQ's daemons."""
 
@@ -194,7 +196,7 @@ class Others:
                 own, departed = self._own()
                 infos = [own]
                 _note_departed(seen, departed)
-            found = _brokers_of(infos)
+            found = brokers_of(infos)
             seen.brokers, seen.brokers_left_out = found[:MOST_BROKERS], max(0, len(found) - MOST_BROKERS)
             async with trio.open_nursery() as nursery:
                 for broker in seen.brokers:
@@ -210,36 +212,31 @@ class Others:
         return seen
 
     async def _ask_name_server(self, client: Asks, peer: NameServer, seen: Seen) -> None:
-        response = await _asked(client, peer, RequestCode.GET_BROKER_CLUSTER_INFO)
-        if response is not None:
-            try:
-                peer.known = ClusterInfo.decode(response.body)
-            except BodyError as error:
-                peer.why = _cut(str(error))
+        if await ask_cluster(client, peer):
             await self._ask_departed(client, peer, seen)
             await self._ask_configuration(client, peer, RequestCode.GET_NAMESRV_CONFIG)
 
     async def _ask_departed(self, client: Asks, peer: NameServer, seen: Seen) -> None:
         """Ask who was here. Only TrioMQ's NameServers know."""
-        response = await _asked(client, Peer(peer.address), RequestCode.QUERY_DEPARTED_BROKERS)
+        response = await asked(client, Peer(peer.address), RequestCode.QUERY_DEPARTED_BROKERS)
         if response is not None:
             with suppress(BodyError):
                 _note_departed(seen, QueryDepartedBrokersResponseBody.decode(response.body))
 
     async def _ask_broker(self, client: Asks, peer: Broker, seen: Seen) -> None:
-        response = await _asked(client, peer, RequestCode.GET_BROKER_RUNTIME_INFO)
+        response = await asked(client, peer, RequestCode.GET_BROKER_RUNTIME_INFO)
         if response is not None:
             try:
                 table = KVTable.decode(response.body).table
                 _fill(peer, table)
                 if table.get(_DLEDGER_GROUP):
-                    seen.dledger_groups[peer.name] = _cut(table[_DLEDGER_GROUP])
+                    seen.dledger_groups[peer.name] = cut(table[_DLEDGER_GROUP])
                     values = [(key, value) for key, value in table.items() if key.startswith(_DLEDGER)]
                     seen.dledger[peer.address] = {key: value[:MOST_PEERS_TEXT] for key, value in values[:MOST_KEYS]}
                 seen.alarms += findings_of(peer.name, peer.address, table, self._now_ms())
             except BodyError as error:
-                peer.why = _cut(str(error))
-            peer.role = _cut(
+                peer.why = cut(str(error))
+            peer.role = cut(
                 (await self._ask_configuration(client, peer, RequestCode.GET_BROKER_CONFIG)).get("brokerRole", "")
             )
 
@@ -251,38 +248,51 @@ class Others:
             return
         topics: dict[str, Queues] = {}
         for address in masters:
-            response = await _asked(client, Peer(address), RequestCode.GET_ALL_TOPIC_CONFIG)
+            response = await asked(client, Peer(address), RequestCode.GET_ALL_TOPIC_CONFIG)
             topics[address] = _queues_of(response.body) if response is not None else {}
         self._topics, self._topics_at = topics, now
 
     async def _ask_configuration(self, client: Asks, peer: Peer, code: int) -> dict[str, str]:
         """Ask for the configuration, and note the address of the dashboard."""
-        asked = Peer(peer.address)
-        response = await _asked(client, asked, code)
+        apart = Peer(peer.address)
+        response = await asked(client, apart, code)
         values: dict[str, str] = {}
         if response is not None:
-            peer.build = peer.build or _cut(findings.build_of(response.ext_fields or {}))
+            peer.build = peer.build or cut(findings.build_of(response.ext_fields or {}))
             try:
                 values = java_properties.parse(response.body.decode("utf-8", "replace"))
             except PropertiesError as error:
-                asked.why = _cut(str(error))
-        if asked.why:
-            peer.dashboard_note = asked.why
+                apart.why = cut(str(error))
+        if apart.why:
+            peer.dashboard_note = apart.why
         else:
             peer.dashboard, peer.dashboard_note = dashboard_of(values, peer.address, self._here)
         return values
 
 
-async def _asked(client: Asks, peer: Peer, code: int) -> RemotingCommand | None:
+async def ask_cluster(client: Asks, peer: NameServer) -> bool:
+    """Ask a NameServer for the brokers that it knows. Return whether it answered."""
+    response = await asked(client, peer, RequestCode.GET_BROKER_CLUSTER_INFO)
+    if response is None:
+        return False
+    try:
+        peer.known = ClusterInfo.decode(response.body)
+    except BodyError as error:
+        peer.why = cut(str(error))
+    return True
+
+
+async def asked(client: Asks, peer: Peer, code: int) -> RemotingCommand | None:
     """Return the response of a daemon; None if it refuses or does not respond, with the reason in `peer.why`."""
     try:
         response = await client.invoke(peer.address, new_request(code), ASK_SECONDS)
     except RemotingError as error:
         peer.is_hung = isinstance(error, RemotingTimeout)
-        peer.why, peer.is_unreachable = _cut(str(error)), not peer.is_hung
+        peer.why, peer.is_unreachable = cut(str(error)), not peer.is_hung
         return None
     if response.code != ResponseCode.SUCCESS:
-        peer.why = _cut(f"refused: {without_java(response.remark or '') or response.code}")
+        peer.is_unknown_code = response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        peer.why = cut(f"refused: {without_java(response.remark or '') or response.code}")
         return None
     return response
 
@@ -303,7 +313,8 @@ def dashboard_of(values: Mapping[str, str], address: str, here: str | None) -> t
     return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/", ""
 
 
-def _brokers_of(infos: list[ClusterInfo]) -> list[Broker]:
+def brokers_of(infos: list[ClusterInfo]) -> list[Broker]:
+    """Return the brokers that NameServers know, by name and id."""
     found: dict[tuple[str, int, str], Broker] = {}
     for info in infos:
         for name, data in info.broker_addr_table.items():
@@ -320,8 +331,8 @@ def _note_departed(seen: Seen, body: QueryDepartedBrokersResponseBody) -> None:
 
 def _fill(broker: Broker, table: Mapping[str, str]) -> None:
     """Take what the runtime table of a broker says."""
-    broker.version = _cut(table.get("brokerVersionDesc", ""))
-    broker.build = _cut(findings.build_of(table))
+    broker.version = cut(table.get("brokerVersionDesc", ""))
+    broker.build = cut(findings.build_of(table))
     broker.uptime_seconds = uptime_seconds(table)
     broker.stored_per_second = _number(table, "putTps")
     broker.read_per_second = _number(table, "getTransferedTps")
@@ -371,11 +382,11 @@ def _alarms(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
     for address, left in seen.departed.items():
         if address not in here:
             yield findings.broker_gone(
-                _cut(left.broker_name),
+                cut(left.broker_name),
                 left.broker_id,
-                _cut(address),
+                cut(address),
                 left.seen_ms_ago,
-                [_cut(topic) for topic in left.topics[:MOST_TOPICS]],
+                [cut(topic) for topic in left.topics[:MOST_TOPICS]],
                 is_orderly=left.orderly,
             )
     masters = {one.name: one.address for one in seen.brokers if one.broker_id == 0}
@@ -426,5 +437,6 @@ def _urgency(finding: Finding) -> tuple[bool, str, str]:
     return finding.severity != findings.CRITICAL, finding.subject, finding.what
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return a text of another daemon, no longer than a page shows."""
     return text[:MOST_TEXT]

@@ -489,6 +489,17 @@ CHINESE: Final[dict[str, str]] = {
     "You are logged in with this account: another administrator can delete it or take its rights.": "您正以此账号登录：只有其他管理员可以删除它或取消其权限。",
     "Permissions, one a line: topic NAME=PUB|SUB, group NAME=SUB": "权限，每行一项：topic 名称=PUB|SUB，group 名称=SUB",
     "One pattern a line, as 10.0.0.* or 10.0.0.5; clients at these addresses need no account.": "每行一项，如 10.0.0.* 或 10.0.0.5；来自这些地址的客户端无需账号。",
+    "this broker": "本 Broker",
+    "all brokers": "全部 Broker",
+    "All brokers together": "全部 Broker 合计",
+    "By broker": "按 Broker",
+    "Sums over:": "合计范围：",
+    "These sums are not complete:": "合计不完整：",
+    "No NameServer said which other brokers there are:": "没有 NameServer 告知其他 Broker：",
+    "cannot say: brokers of RocketMQ, and older ones of TrioMQ, do not know this request": "无法回答：RocketMQ 的 Broker 和旧版 TrioMQ 不支持此请求",
+    "topics and groups were left out": "个主题和消费组未计入",
+    "A member is connected to every broker and counts once in the sum, by its client id.": "成员连接到每个 Broker，合计中按客户端编号只计一次。",
+    "A broker has too many to name: there may be more.": "某个 Broker 的成员过多而未全部列出：实际可能更多。",
 }
 
 

@@ -117,6 +117,7 @@ class RequestCode(IntEnum):
     RELEASE_IN_FLIGHT = 30_002  # admin to broker, TrioMQ only
     QUERY_GRPC_ENDPOINT = 30_003  # broker to broker, TrioMQ only
     QUERY_DEPARTED_BROKERS = 30_004  # admin to NameServer, TrioMQ only
+    QUERY_BROKER_TOTALS = 30_005  # broker to broker, TrioMQ only
     POP_MESSAGE = 200_050  # client to broker, since RocketMQ 5
     ACK_MESSAGE = 200_051  # client to broker, since RocketMQ 5
     PEEK_MESSAGE = 200_052  # client to broker, since RocketMQ 5

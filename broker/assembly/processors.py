@@ -84,10 +84,16 @@ INTERACTIVE_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END
 """Requests that pulls yield to."""
 
 
-def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
-    """Fill the tables of the two ports, and have each request checked before its processor runs."""
+def register(
+    serving: Serving, table: ProcessorTable, fast_table: ProcessorTable, build_totals: Callable[[], Handles]
+) -> None:
+    """Fill the tables of the two ports, and have each request checked before its processor runs. `build_totals` builds
+    the processor of QUERY_BROKER_TOTALS, which stands above this room, for its first request."""
     access = serving.access_control
-    for codes, processor, pool in processor_list(serving, access):
+    rows = processor_list(serving, access)
+    totals = _OnDemand(lambda: build_totals().processors())
+    rows.append(Row((RequestCode.QUERY_BROKER_TOTALS,), totals, serving.tables.pools.admin))
+    for codes, processor, pool in rows:
         if BULK_CODES.intersection(codes):
             table.register(codes, processor, pool, BULK)
             continue
@@ -104,7 +110,7 @@ def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable
 
 
 def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
-    """Return every request code that a broker handles, once."""
+    """Return every request code that a broker handles, once, but QUERY_BROKER_TOTALS."""
     check_topic = access.check_topic if access is not None else None
     audit = Audit(access.who if access is not None else None)
     tables, transactions = serving.tables, serving.transactions

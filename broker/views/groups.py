@@ -38,17 +38,15 @@ class GroupRow:
     is_enabled: bool
 
 
-class Groups:
-    def __init__(self, serving: Serving, lags: LagHistory) -> None:
+class GroupRows:
+    """What lists say of each group."""
+
+    def __init__(self, serving: Serving) -> None:
         self._serving = serving
         self._metadata = serving.tables.metadata
-        self._lags = lags
-        self._members = Members(serving)
 
-    def _snapshot(self) -> Snapshot:
-        return snapshot_now(self._serving)
-
-    def _row(self, group: str, snapshot: Snapshot) -> GroupRow:
+    def row(self, group: str, snapshot: Snapshot) -> GroupRow:
+        """Return the row of a group."""
         stats = self._serving.tables.stats
         online = self._metadata.consumers.get(group)
         config = self._metadata.groups.get(group)
@@ -68,20 +66,38 @@ class Groups:
             config is None or config.consume_enable,
         )
 
-    def _names(self, ask: Ask) -> list[str]:
+    def names(self) -> list[str]:
+        """Return the groups that exist, have offsets, or are online."""
         metadata = self._metadata
         known = dict.fromkeys([*metadata.groups.names(), *metadata.offsets.groups()])
         known.update(dict.fromkeys([group.name for group in metadata.consumers.groups()]))
-        return [group for group in known if ask.may_read_group(group)]
+        return list(known)
+
+    def dead_letters(self, group: str) -> int:
+        """Return how many dead letters of a group are still stored."""
+        dead, reading = dlq_topic(group), self._serving.store.reading
+        return sum([end - reading.min_offset(dead, queue_id) for queue_id, end in reading.ends(dead).items()])
+
+
+class Groups:
+    def __init__(self, serving: Serving, lags: LagHistory) -> None:
+        self._serving = serving
+        self._metadata = serving.tables.metadata
+        self._lags = lags
+        self._members = Members(serving)
+        self._rows = GroupRows(serving)
+
+    def _snapshot(self) -> Snapshot:
+        return snapshot_now(self._serving)
 
     def groups(self, ask: Ask) -> Steps:
         """Make the list of groups: those of users, or those of the broker and of tools."""
         snapshot = self._snapshot()
         are_system = ask.query.get("kind") == "system"
         page = yield from listed(
-            [group for group in self._names(ask) if is_system_group(group) is are_system],
+            [name for name in self._rows.names() if ask.may_read_group(name) and is_system_group(name) is are_system],
             ask.query,
-            lambda group: self._row(group, snapshot),
+            lambda group: self._rows.row(group, snapshot),
             {
                 "name": lambda row: row.name,
                 "members": lambda row: row.members,
@@ -118,10 +134,8 @@ class Groups:
             self._serving, group, [topic["topic"] for topic in topics]
         )
         online = metadata.consumers.get(group)
-        reading = self._serving.store.reading
-        dead = dlq_topic(group)
         return {
-            "group": self._row(group, snapshot),
+            "group": self._rows.row(group, snapshot),
             "topics": topics,
             "lag_hour": self._lags.hour(group),
             "lag_day": self._lags.day(group),
@@ -133,10 +147,8 @@ class Groups:
             "disagreement": online.disagreement_at(self._serving.tables.now_ms()) if online is not None else "",
             "subscriptions": subscriptions[:MOST_SUBSCRIPTIONS],
             "subscriptions_left_out": max(0, len(subscriptions) - MOST_SUBSCRIPTIONS),
-            "dead_letters": sum(
-                end - reading.min_offset(dead, queue_id) for queue_id, end in reading.ends(dead).items()
-            ),
-            "dead_topic": dead,
+            "dead_letters": self._rows.dead_letters(group),
+            "dead_topic": dlq_topic(group),
         }
 
     def _queues(self, group: str, topic: str, queues: list[Data], waiting: Waiting) -> Generator[None, None, int]:

@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Final
 
 import trio
 
-from triomq.broker.assembly.serving import Serving, account_of
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.views.all_brokers import AllBrokers
 from triomq.broker.views.operator import Operator
-from triomq.dashboard.actions import ActionRefused, Actor
+from triomq.broker.views.signing import SigningClient
 from triomq.dashboard.others import Others
 from triomq.dashboard.views import Ask, Data, Steps, View
 from triomq.dledger import status
 from triomq.monitoring.host_names import is_loopback
-from triomq.protocol.command import RemotingCommand
-from triomq.protocol.signature import ACCESS_KEY
 
 MOST_MEMBERS: Final = 100
 """Of all groups that elect their master."""
 
 
-class SigningClient:
-    """Asks other daemons with an account: that of this broker at others (conf/tools.yml), or else that of the
-    administrator who looks, which a cluster usually has at all its brokers."""
-
-    def __init__(self, serving: Serving, operator: Operator) -> None:
-        self._client = serving.client
-        self._sign = account_of(serving.tables).sign
-        self._operator = operator
-        self.viewer = ""
-
-    async def invoke(self, address: str, command: RemotingCommand, timeout_seconds: float, /) -> RemotingCommand:
-        """Return the response of a daemon. Raises RemotingError."""
-        self._sign(command)
-        if self.viewer and ACCESS_KEY not in (command.ext_fields or {}):
-            actor = Actor(self.viewer, "127.0.0.1")
-            with suppress(ActionRefused):  # the account went while its page was open: the others refuse it, too
-                fields = self._operator.signed(actor, command.code, command.ext_fields or {}, bytes(command.body))
-                command.ext_fields = fields
-        return await self._client.invoke(address, command, timeout_seconds)
-
-
 class Neighbours:
     """For administrators: the daemons of a cluster are none of a reader's business."""
 
-    def __init__(self, serving: Serving, operator: Operator) -> None:
+    def __init__(self, serving: Serving, operator: Operator, all_brokers: AllBrokers) -> None:
+        self._all_brokers = all_brokers
         self._registration = serving.registration
         self._client = SigningClient(serving, operator)
         settings = serving.tables.configuration.server
@@ -69,7 +48,9 @@ class Neighbours:
     async def gather(self, ask: Ask) -> None:
         """Ask the other daemons."""
         self._client.viewer = ask.viewer.name if ask.viewer is not None else ""
-        await self._others.look()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._others.look)
+            nursery.start_soon(self._all_brokers.gather, ask)
 
     def renew(self) -> None:
         """Ask again at the next look."""
@@ -107,6 +88,7 @@ class Neighbours:
         yield
         dledger, left_out = _members(self._others.seen.dledger)
         more = {"name_servers": name_servers, "dledger": dledger, "dledger_left_out": left_out}
+        more["totals"] = self._all_brokers.totals(ask)
         return {**self._others.data(), **more}
 
 

@@ -10,6 +10,7 @@ from triomq.broker.assembly.serving import Serving, account_of
 from triomq.broker.figures.lag_history import LagHistory
 from triomq.broker.views.account_actions import AccountActions
 from triomq.broker.views.accounts import AccountPages, AclAccounts
+from triomq.broker.views.all_brokers import AllBrokers
 from triomq.broker.views.brokers import Brokers
 from triomq.broker.views.clients import Clients
 from triomq.broker.views.dledger_actions import DledgerActions
@@ -58,7 +59,8 @@ def build_program(
     brokers = Brokers(serving, operator)
     letters = Letters(serving)
     messages = Messages(serving)
-    neighbours = Neighbours(serving, operator)
+    all_brokers = AllBrokers(serving, operator)
+    neighbours = Neighbours(serving, operator, all_brokers)
     acting = (
         TopicActions(serving, brokers),
         GroupActions(serving, operator, brokers),
@@ -80,7 +82,8 @@ def build_program(
         serving.tables.configuration.broker.broker_name,
         __version__,
         [
-            *_views(overview, neighbours, Groups(serving, lags), messages, serving, server),
+            *_views(overview, neighbours, all_brokers, Groups(serving, lags), messages, serving, server),
+            *all_brokers.views(),
             *tail.views(),
             MemberPage(serving, operator).view(),
             *[view for part in acting for view in part.views()],
@@ -98,6 +101,7 @@ def build_program(
 def _views(
     overview: Overview,
     neighbours: Neighbours,
+    all_brokers: AllBrokers,
     groups: Groups,
     messages: Messages,
     serving: Serving,
@@ -109,10 +113,10 @@ def _views(
     access = serving.tables.access
     return [
         View("/", "Overview", "overview.html", overview.overview),
-        View("/topics", "Topics", "topics.html", topics.topics),
-        View("/topic", "Topic", "topic.html", topics.topic, of="/topics"),
-        View("/groups", "Groups", "groups.html", groups.groups),
-        View("/group", "Group", "group.html", groups.group, of="/groups"),
+        View("/topics", "Topics", "topics.html", all_brokers.beside(topics.topics)),
+        View("/topic", "Topic", "topic.html", all_brokers.beside(topics.topic), of="/topics"),
+        View("/groups", "Groups", "groups.html", all_brokers.beside(groups.groups)),
+        View("/group", "Group", "group.html", all_brokers.beside(groups.group), of="/groups"),
         View("/messages", "Messages", "messages.html", messages.messages, refreshes=False),
         View("/message", "Message", "message.html", messages.message, of="/messages", refreshes=False),
         View("/dead", "Dead letters", "dead.html", waiting.dead_letters),

@@ -18,6 +18,7 @@ from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.extensions import Extensions
 from triomq.broker.tasks import NOT_SCHEDULED, TIMETABLE
+from triomq.broker.views.own_totals import TotalsProcessor
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.settings import declarations, to_text
 from triomq.remoting.client import open_client
@@ -41,6 +42,7 @@ LATER = {
     *(RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
     *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
     *(RequestCode.QUERY_IN_FLIGHT, RequestCode.RELEASE_IN_FLIGHT, RequestCode.QUERY_GRPC_ENDPOINT),
+    RequestCode.QUERY_BROKER_TOTALS,
 }
 OF_NAME_SERVERS = {RequestCode.QUERY_DEPARTED_BROKERS}
 """Those of a NameServer that only TrioMQ has."""
@@ -90,7 +92,7 @@ async def wired(folder: Path, **settings: str) -> Wired:
     table, fast_table = ProcessorTable(), ProcessorTable()
     async with open_client() as client:
         serving = build_serving(tables, 10911, client)
-        register(serving, table, fast_table)
+        register(serving, table, fast_table, lambda: TotalsProcessor(serving))
         add_tasks(serving)
     return Wired(serving, table, fast_table)
 

@@ -46,6 +46,14 @@ PAGES = (
     *(f"/topic?name={ORDERS}", "/group?name=billing", "/group?name=resting", f"/messages?topic={ORDERS}"),
     f"/topic?name={quote(HOSTILE_TOPIC)}",
     f"/messages?topic={ORDERS}&key=order-7",
+    *(
+        "/all-topics",
+        "/all-topics?kind=all",
+        "/all-topics?q=nothing+like+this",
+        "/all-groups",
+        "/all-groups?kind=system",
+    ),
+    *(f"/all-topic?name={ORDERS}", "/all-group?name=billing", f"/all-topic?name={quote(HOSTILE_TOPIC)}"),
 )
 NAME_SERVER_PAGES = ("/", "/cluster", "/topics", "/topics?q=nothing+like+this", "/topics?page=3", "/no-such-page")
 MANY_TOPICS, MANY_GROUPS = 5_000, 500

@@ -10,9 +10,11 @@ from broker_group_lab import WAIT_SECONDS, BrokerGroup, run_group
 
 from sim.dledger.brokers import GROUP
 from triomq.broker.assembly.processors import register
+from triomq.broker.views.all_brokers import AllBrokers
 from triomq.broker.views.dledger_actions import DledgerActions
 from triomq.broker.views.neighbours import Neighbours
 from triomq.broker.views.operator import Operator
+from triomq.broker.views.own_totals import TotalsProcessor
 from triomq.dashboard.actions import Act, ActionRefused, Actor, Result
 from triomq.dashboard.views import Ask
 from triomq.dledger import handover, status
@@ -27,9 +29,9 @@ class Page:
     def __init__(self, group: BrokerGroup, name: str) -> None:
         serving = group.serving(name)
         table = ProcessorTable()
-        register(serving, table, ProcessorTable())
+        register(serving, table, ProcessorTable(), lambda: TotalsProcessor(serving))
         operator = Operator(table, serving.tables.surroundings.turn, None, serving.host, serving.tables.now_ms)
-        self._neighbours = Neighbours(serving, operator)
+        self._neighbours = Neighbours(serving, operator, AllBrokers(serving, operator))
         self.actions = DledgerActions(serving, operator, self._neighbours)
         self.host = group.brokers.brokers[name].host
 

@@ -82,6 +82,7 @@ OWN = {
     "RELEASE_IN_FLIGHT": 30_002,
     "QUERY_GRPC_ENDPOINT": 30_003,
     "QUERY_DEPARTED_BROKERS": 30_004,
+    "QUERY_BROKER_TOTALS": 30_005,
 }
 LATER = {"GET_TOPIC_CONFIG": 351, "GET_SUBSCRIPTIONGROUP_CONFIG": 352, **POP, **OWN}
 """Codes of RocketMQ 5 that are known here, and those that only TrioMQ has."""
