@@ -35,6 +35,7 @@ GRPC_PORT = 8081
 """Where mqbroker serves gRPC clients unless its configuration says otherwise; an embedded broker does not."""
 HA_PORT_DISTANCE = 1
 """Slaves connect to the port one above the broker's."""
+MAX_PORT = 65535
 FAST_PORT_DISTANCE = -2
 """The fast port (VIP channel) is two below the broker's; it serves the same requests except pulls."""
 
@@ -121,6 +122,7 @@ class Configuration:
             self.client = replace(self.client, use_tls=tls.use_for_clients())
         default_allowances(self.broker)
         if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
+            self._check_ports_beside(self.server.listen_port)
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
             self.store = replace(self.store, ha_listen_port=ha_port)
         if self.store.duplication_enable:
@@ -132,6 +134,16 @@ class Configuration:
                 "true delivers only messages below the confirm offset, which only a Java store plug-in sets; without "
                 "one RocketMQ itself delivers none. Set it to false; a SLAVE keeps copies",
             )
+
+    def _check_ports_beside(self, port: int) -> None:
+        """Check that the ports which follow from listenPort are ports."""
+        most = MAX_PORT if self.group is not None else MAX_PORT - HA_PORT_DISTANCE  # a member has no HA port
+        if not -FAST_PORT_DISTANCE < port <= most:
+            beside = f"{port + FAST_PORT_DISTANCE} is the fast port" + (
+                "" if self.group is not None else f" and {port + HA_PORT_DISTANCE} the HA port"
+            )
+            text = f"{port} is outside of {1 - FAST_PORT_DISTANCE}..{most}: {beside}"
+            raise SettingError("configuration", "listenPort", text)
 
     def check_start_with(self, records: tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]) -> None:
         """Check the rules between records as a start with these would. This configuration stays as it is. Raises

@@ -39,7 +39,12 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            number=number_text, bytes=bytes_text, rate=rate_text, moment=time_of, duration=duration_text
+            number=number_text,
+            bytes=bytes_text,
+            rate=rate_text,
+            moment=time_of,
+            duration=duration_text,
+            commands=commands_of,
         )
         self._environment.globals.update(line=line, root=root, link=link_text)
         for name in self._environment.list_templates():
@@ -172,6 +177,14 @@ def time_of(ms: float | None) -> Markup:
     if moment is None:
         return Markup.escape(text)
     return Markup('<time datetime="{}">{}</time>').format(f"{moment:%Y-%m-%dT%H:%M:%S}Z", text)
+
+
+def commands_of(text: str) -> Markup:
+    """Return a text whose commands stand in backticks (protocol.findings.Finding.mend), with an element for each."""
+    parts = [
+        Markup("<code>{}</code>" if number % 2 else "{}").format(part) for number, part in enumerate(text.split("`"))
+    ]
+    return Markup("").join(parts)
 
 
 def _moment(ms: float | None) -> datetime | None:

@@ -16,7 +16,8 @@ BEHIND_BYTES = 16 * 1024 * 1024
 
 
 class Finding:
-    """`code` names the fault for programs; `mend` is a command line or what to change."""
+    """`code` names the fault for programs. `mend` says what to do; commands in it stand in backticks, and names
+    in capitals in a command (FILE, DIR, PID) are for the reader to fill in."""
 
     __slots__ = ("code", "mend", "severity", "subject", "what", "why")
 
@@ -40,7 +41,7 @@ def nobody_reads(group: str, waiting: int, cluster: str) -> Finding:
         group,
         f"group {group} has no member, and {waiting} messages wait for it",
         "retention deletes messages that nobody read",
-        f"start a consumer, or mqadmin deleteSubGroup -g {group} -c {cluster} -r true if nobody needs it",
+        f"start a consumer, or `mqadmin deleteSubGroup -g {group} -c {cluster} -r true` if nobody needs it",
     )
 
 
@@ -53,7 +54,7 @@ def beyond_end(group: str, topic: str, queues: Sequence[tuple[str, int, int, int
         group,
         f"group {group} is beyond the end of {len(queues)} queues of {topic}: {shown}",
         "messages that arrive below the offset are skipped by members that begin there",
-        f"stop the members; mqadmin offsets reset {group} {topic} --to last, or to a time to read what was skipped",
+        f"stop the members; `mqadmin offsets reset {group} {topic} --to last`, or to a time to read what was skipped",
     )
 
 
@@ -66,7 +67,7 @@ def subscriptions_differ(group: str, what: str) -> Finding:
         what,
         "the broker keeps one subscription for a group: messages that only some members want are lost",
         "give both kinds of member the same topics and tags, or groups of their own: "
-        f"mqadmin consumerConnection -g {group}",
+        f"`mqadmin consumerConnection -g {group}`",
     )
 
 
@@ -78,7 +79,7 @@ def dead_letters(group: str, messages: int) -> Finding:
         group,
         f"group {group} gave up on messages within a day: {messages} dead letters",
         "nobody processes them until they are sent again, and retention deletes them",
-        f"mqadmin dlq show {group}, then mqadmin dlq resend {group} --all",
+        f"`mqadmin dlq show {group}`, then `mqadmin dlq resend {group} --all`",
     )
 
 
@@ -102,8 +103,9 @@ def hung(what: str, subject: str, address: str) -> Finding:
         subject,
         f"{what} ({address}) accepts connections and does not respond",
         "clients wait for it until their time limits, and go elsewhere only then",
-        f"look at its process at {address.rpartition(':')[0]}: ps -o stat,pcpu,args -C python3; "
-        "kill -CONT PID if it is stopped (T), otherwise its log names what blocks it: restart it",
+        f"look at its process at {address.rpartition(':')[0]}: "
+        "`ps -eo pid,stat,pcpu,args | grep -E 'triomq|rocketmq'`; `kill -CONT PID` if it is stopped (T), "
+        "otherwise its log names what blocks it: restart it",
     )
 
 
@@ -124,7 +126,7 @@ def broker_gone(
         name,
         what,
         "what only it has can be neither read nor written",
-        f"start it at {address.rpartition(':')[0]}: mqbroker -c FILE; one that stays away is forgotten in a day",
+        f"start it at {address.rpartition(':')[0]}: `mqbroker -c FILE`; one that stays away is forgotten in a day",
     )
 
 
@@ -142,7 +144,7 @@ def broker_refuses(name: str, address: str, reason: str) -> Finding:
         f"broker {name} ({address}) refuses to say how it is: {reason}",
         "what is wrong with it stays unknown",
         "name an administrator's account in MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY, or in conf/tools.yml of "
-        f"ROCKETMQ_HOME; mqadmin brokerStatus -b {address}",
+        f"ROCKETMQ_HOME; `mqadmin brokerStatus -b {address}`",
     )
 
 
@@ -155,7 +157,7 @@ def no_master(name: str, dledger_group: str) -> Finding:
             name,
             f"no broker of the group {dledger_group} is its master",
             "its topics can be read but not written",
-            f"start the members that are away; mqadmin dledger members {dledger_group} shows what the others know",
+            f"start the members that are away; `mqadmin dledger members {dledger_group}` shows what the others know",
         )
     return Finding(
         CRITICAL,
@@ -175,7 +177,7 @@ def no_slave(name: str, address: str) -> Finding:
         name,
         f"broker {name} is a SYNC_MASTER without a slave",
         "producers get SLAVE_NOT_AVAILABLE for every message",
-        f"start a slave of {name}, or mqadmin updateBrokerConfig -b {address} -k brokerRole -v ASYNC_MASTER",
+        f"start a slave of {name}, or `mqadmin updateBrokerConfig -b {address} -k brokerRole -v ASYNC_MASTER`",
     )
 
 
@@ -187,7 +189,7 @@ def name_server_down(address: str) -> Finding:
         address,
         f"NameServer {address} does not respond",
         "clients that use it alone find no topic, and brokers cannot register there",
-        f"start it: mqnamesrv -c FILE, with listenPort={address.rpartition(':')[2]} in it",
+        f"start it: `mqnamesrv -c FILE`, with listenPort={address.rpartition(':')[2]} in it",
     )
 
 
@@ -211,7 +213,7 @@ def slave_behind(name: str, number: int, behind_bytes: float, slave: str, master
         name,
         f"slave {number} of broker {name} lacks {behind_bytes / 2**20:.0f} MiB of the log",
         "what it lacks is lost if the master's disk fails",
-        f"mqadmin brokerStatus -b {slave}, and check the network from it to {master}",
+        f"`mqadmin brokerStatus -b {slave}`, and check the network from it to {master}",
     )
 
 
@@ -226,7 +228,7 @@ def versions_differ(addresses: Mapping[str, Sequence[str]]) -> Iterator[Finding]
             "cluster",
             f"brokers have different versions: {shown}",
             "what clients may use depends on the broker that they reach; this is for the time of an upgrade only",
-            f"upgrade the brokers of the older version: mqadmin brokerStatus -b {next(iter(known.values()))[0]}",
+            f"upgrade the brokers of the older version: `mqadmin brokerStatus -b {next(iter(known.values()))[0]}`",
         )
 
 
@@ -246,7 +248,7 @@ def builds_differ(addresses: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
             "cluster",
             f"brokers run different builds: {shown}",
             "what one of them mends or adds the others lack; this is for the time of an upgrade only",
-            "upgrade the others, slaves first: mqadmin version shows each",
+            "upgrade the others, slaves first: `mqadmin version` shows each",
         )
 
 
@@ -264,7 +266,7 @@ def queue_counts(
             topic,
             f"topic {topic} has different numbers of queues: {shown}",
             "brokers get unequal load, and members unequal work",
-            f"mqadmin updateTopic -c {cluster} -t {topic} -r {most} -w {most}",
+            f"`mqadmin updateTopic -c {cluster} -t {topic} -r {most} -w {most}`",
         )
 
 
@@ -277,5 +279,5 @@ def unread_queues(topic: str, name: str, read: int, write: int, cluster: str) ->
             topic,
             f"topic {topic} has {write} queues to write and {read} to read at {name}",
             "nobody receives the messages of the other queues",
-            f"mqadmin updateTopic -c {cluster} -t {topic} -r {write} -w {write}",
+            f"`mqadmin updateTopic -c {cluster} -t {topic} -r {write} -w {write}`",
         )

@@ -24,14 +24,14 @@ REJECTED = "aclFilesRejected"
 """The key for which files of accounts cannot be used, and why."""
 _MOST_DIGITS = 18
 _CURES = {
-    "store": "mqadmin brokerStatus -b ADDRESS, and its log store.log: it names what could not be written",
-    "disk": "mqadmin deleteExpiredCommitLog -b ADDRESS, then lower fileReservedTime or add space",
-    "registration": "mqadmin config get --broker ADDRESS namesrvAddr brokerName brokerId: list the NameServers, and "
+    "store": "`mqadmin brokerStatus -b ADDRESS`, and its log store.log: it names what could not be written",
+    "disk": "`mqadmin deleteExpiredCommitLog -b ADDRESS`, then lower fileReservedTime or add space",
+    "registration": "`mqadmin config get --broker ADDRESS namesrvAddr brokerName brokerId`: list the NameServers, and "
     "give each broker a name and id of its own",
-    "replication": "start a slave that follows, or do what the reason says; mqadmin brokerStatus -b ADDRESS shows how "
-    "far each of them is",
-    "sends": "mqadmin updateBrokerConfig -b ADDRESS -k startAcceptSendRequestTimeStamp -v 0 to accept them now",
-    "ports": "mqbroker -c FILE --check says which port is taken; restart it then",
+    "replication": "start a slave that follows, or do what the reason says; `mqadmin brokerStatus -b ADDRESS` shows "
+    "how far each of them is",
+    "sends": "`mqadmin updateBrokerConfig -b ADDRESS -k startAcceptSendRequestTimeStamp -v 0` to accept them now",
+    "ports": "`mqbroker -c FILE --check` says which port is taken; restart it then",
 }
 """By the check of /health/ready."""
 _RUNTIME = re.compile(r"(\d{1,9}) days, (\d{1,9}) hours, (\d{1,9}) minutes, (\d{1,9}) seconds")
@@ -47,7 +47,7 @@ def findings_of(name: str, address: str, table: Mapping[str, str], now_ms: int) 
             name,
             f"the clock of broker {name} ({address}) is {abs(ahead) // 1000} s {'ahead' if ahead > 0 else 'behind'}",
             "delays, retention and resets by time follow the broker's clock",
-            "synchronize both clocks: timedatectl set-ntp true",
+            "synchronize both clocks: `timedatectl set-ntp true`",
         )
     ratio = number(table, "commitLogDiskRatio")
     if ratio > DISK_WARNING:
@@ -57,7 +57,7 @@ def findings_of(name: str, address: str, table: Mapping[str, str], now_ms: int) 
             name,
             f"the disk of broker {name} ({address}) is {ratio:.0%} full",
             "a broker whose disk is full refuses messages, and deletes old ones early",
-            f"mqadmin deleteExpiredCommitLog -b {address}, then lower fileReservedTime or add space",
+            f"`mqadmin deleteExpiredCommitLog -b {address}`, then lower fileReservedTime or add space",
         )
     for pool, verb in (("send", "producers"), ("pull", "consumers")):
         waited = number(table, f"{pool}ThreadPoolQueueHeadWaitTimeMills")
@@ -68,7 +68,7 @@ def findings_of(name: str, address: str, table: Mapping[str, str], now_ms: int) 
                 name,
                 f"requests of {verb} wait {waited:.0f} ms at broker {name}",
                 "the broker has more requests than it can finish: clients will see SYSTEM_BUSY",
-                "add a broker, or send and read in larger batches; mqadmin brokerStatus -b " + address,
+                f"add a broker, or send and read in larger batches; `mqadmin brokerStatus -b {address}`",
             )
     yield from _slow_writes(name, address, table)
     yield from _own(name, address, table)
@@ -80,7 +80,7 @@ def findings_of(name: str, address: str, table: Mapping[str, str], now_ms: int) 
             name,
             f"a write at broker {name} takes {locked:.0f} ms",
             "every message waits for it",
-            f"look at the disk of {address}: iostat -x 1",
+            f"look at the disk of {address}: `iostat -x 1`",
         )
 
 
@@ -99,7 +99,7 @@ def _slow_writes(name: str, address: str, table: Mapping[str, str]) -> Iterator[
             name,
             f"{slow} of {sum(counts)} writes of broker {name} took longer than {SLOW_MS} ms",
             "producers wait for them, and with SYNC_FLUSH every message does",
-            f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
+            f"`mqadmin selftest DIR` on the disk of {address} measures it; keep other programs off it: `iostat -x 1`",
         )
 
 
@@ -114,7 +114,7 @@ def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]
             name,
             f"broker {name} ({address}) is not ready: {shown}",
             "it does not do what clients or its master expect of it, or soon may not",
-            _CURES.get(next(iter(failing)), "mqadmin brokerStatus -b ADDRESS").replace("ADDRESS", address),
+            _CURES.get(next(iter(failing)), "`mqadmin brokerStatus -b ADDRESS`").replace("ADDRESS", address),
         )
     p99 = sync_p99_ms(table, SLOW_WRITES)
     if p99 is not None and p99 > SLOW_MS:
@@ -124,7 +124,7 @@ def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]
             name,
             f"1 of 100 syncs of the log of broker {name} takes {p99:.0f} ms or longer",
             "with SYNC_FLUSH every message waits for one; with ASYNC_FLUSH a power failure costs more messages",
-            f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
+            f"`mqadmin selftest DIR` on the disk of {address} measures it; keep other programs off it: `iostat -x 1`",
         )
     rejected = table.get(REJECTED)
     if rejected:
@@ -134,7 +134,7 @@ def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]
             name,
             f"broker {name} ({address}) cannot use a file of accounts: {rejected}",
             "its former content is in force: accounts that were taken away still have their rights, new ones have none",
-            f"mend the file at {address.rpartition(':')[0]}; mqbroker -c FILE --check says whether it can be used",
+            f"mend the file at {address.rpartition(':')[0]}; `mqbroker -c FILE --check` says whether it can be used",
         )
     for file in filter(None, table.get("absentTables", "").split(",")):
         yield Finding(
@@ -153,7 +153,7 @@ def _own(name: str, address: str, table: Mapping[str, str]) -> Iterator[Finding]
             name,
             f"the event loop of broker {name} was {lag:.0f} ms late within the last two minutes",
             "all clients wait meanwhile, and sends that waited too long are refused with SYSTEM_BUSY",
-            f"see whether other programs take the processor of {address}: top; its log names tasks that block the loop",
+            f"see whether other programs take the processor of {address}: `top`; its log names what blocks the loop",
         )
 
 

@@ -62,5 +62,5 @@ def _missing(group: str, members: list[status.Status], missing: int, *, is_known
         "a majority must be there: one more that fails may end the service"
         if has_majority
         else "without a majority of its members the group refuses messages",
-        f"start their brokers; mqadmin dledger members {group} shows where they belong",
+        f"start their brokers; `mqadmin dledger members {group}` shows where they belong",
     )

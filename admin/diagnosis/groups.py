@@ -90,5 +90,5 @@ def _owners(group: str, rows: dict[QueueKey, dict[str, Any]], infos: dict[str, d
             group,
             f"{len(missing)} queues of group {group} belong to no member: {shown}",
             "their messages wait",
-            f"wait 20 s for the next rebalance; then mqadmin consumerStatus -g {group}, and restart the members",
+            f"wait 20 s for the next rebalance; then `mqadmin consumerStatus -g {group}`, and restart the members",
         )

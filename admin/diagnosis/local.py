@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 from triomq.admin import contexts
 from triomq.admin.diagnosis import CRITICAL, Finding
@@ -31,5 +32,5 @@ def examine_files(_: Run) -> Iterator[Finding]:
                 path,
                 f"every account of this machine can read the secrets in {path}",
                 "an account that reads them can sign requests",
-                f"chmod 600 {path}",
+                f"`chmod 600 {shlex.quote(path)}`",
             )

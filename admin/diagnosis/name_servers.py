@@ -45,7 +45,7 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
             "cluster",
             "no broker is registered",
             "nobody can send or receive",
-            "start one: mqbroker -n " + ";".join(run.session.name_servers),
+            f"start one: `mqbroker -n '{';'.join(run.session.name_servers)}'`",
         )
     for address, left in gone.items():
         if all(address != each for _, each in every):

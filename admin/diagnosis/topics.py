@@ -55,7 +55,7 @@ def _permissions(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Findin
                 data["brokerName"],
                 f"producers do not choose broker {data['brokerName']} for {topic}",
                 "its write permission was wiped at the NameServer, perhaps for maintenance",
-                f"mqadmin addWritePerm -b {data['brokerName']}",
+                f"`mqadmin addWritePerm -b {data['brokerName']}`",
             )
         else:
             yield Finding(
@@ -64,7 +64,7 @@ def _permissions(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Findin
                 topic,
                 f"topic {topic} at {data['brokerName']} is {perm_text(perm)}",
                 "it cannot be both written and read",
-                f"mqadmin updateTopicPerm -t {topic} -p 6 -c {_cluster(broker)}",
+                f"`mqadmin updateTopicPerm -t {topic} -p 6 -c {_cluster(broker)}`",
             )
 
 

@@ -53,7 +53,7 @@ def doctor(run: Run) -> None:
                     name,
                     f"{name} could not be examined: {error}",
                     "what is unknown may be broken",
-                    "mqadmin health",
+                    "`mqadmin health`",
                 )
             )
     found.sort(key=lambda finding: RANK[finding.severity])

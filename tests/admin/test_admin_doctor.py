@@ -257,12 +257,12 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (unwilling, "broker-refuses", WARNING, "MQADMIN_ACCESS_KEY"),
     (not_ready, "not-ready", CRITICAL, "mqadmin config get --broker 127.0.0.1:"),
     (slave_too_far, "not-ready", CRITICAL, "start a slave that follows"),
-    (departed, "broker-gone", CRITICAL, "start it at h: mqbroker -c FILE"),
+    (departed, "broker-gone", CRITICAL, "start it at h: `mqbroker -c FILE`"),
     (accounts, "accounts-rejected", CRITICAL, "mqbroker -c FILE --check"),
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),
     (no_slave, "no-slave", CRITICAL, "-k brokerRole -v ASYNC_MASTER"),
-    (no_majority, "dledger-member-away", CRITICAL, "start their brokers; mqadmin dledger members G"),
+    (no_majority, "dledger-member-away", CRITICAL, "start their brokers; `mqadmin dledger members G`"),
     (no_leader, "dledger-no-leader", CRITICAL, "mqadmin dledger members G"),
     (queue_counts, "queue-counts", WARNING, "mqadmin updateTopic -c C -t T -r 4 -w 4"),
     (unread, "unread-queues", WARNING, "mqadmin updateTopic -c C -t T -r 8 -w 8"),
@@ -436,7 +436,7 @@ def test_name_servers_that_disagree_or_are_down(patient: Patient, capsys: Captur
     assert other.address in found["mend"]
     [found] = findings(f"{patient.address};127.0.0.1:1", capsys, 2)
     assert found["code"] == "nameserver-down"
-    assert found["mend"] == "start it: mqnamesrv -c FILE, with listenPort=1 in it"
+    assert found["mend"] == "start it: `mqnamesrv -c FILE`, with listenPort=1 in it"
 
 
 @pytest.mark.parametrize("is_broker", [True, False])

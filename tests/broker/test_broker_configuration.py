@@ -61,6 +61,18 @@ def test_an_election_changes_what_is_listed_and_nothing_of_what_was_configured()
         assert configuration.broker.broker_id == 0
 
 
+@pytest.mark.parametrize("port", [1, 2, 65535])
+def test_a_port_whose_neighbours_are_no_ports_is_refused(port: int) -> None:
+    text = rf"listenPort: {port} is outside of 3\.\.65534: {port - 2} is the fast port and {port + 1} the HA port"
+    with pytest.raises(SettingError, match=text):
+        Configuration.from_values({"listenPort": str(port)})
+
+
+@pytest.mark.parametrize("port", [0, 3, 65534])
+def test_the_first_and_the_last_port_are_accepted(port: int) -> None:
+    assert Configuration.from_values({"listenPort": str(port)}).server.listen_port == port
+
+
 @pytest.mark.parametrize(
     ("changes", "key", "text"),
     [
