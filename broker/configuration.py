@@ -35,7 +35,7 @@ GRPC_PORT = 8081
 """Where mqbroker serves gRPC clients unless its configuration says otherwise; an embedded broker does not."""
 HA_PORT_DISTANCE = 1
 """Slaves connect to the port one above the broker's."""
-MAX_PORT = 65535
+LAST_PORT = 65535
 FAST_PORT_DISTANCE = -2
 """The fast port (VIP channel) is two below the broker's; it serves the same requests except pulls."""
 
@@ -137,7 +137,7 @@ class Configuration:
 
     def _check_ports_beside(self, port: int) -> None:
         """Check that the ports which follow from listenPort are ports."""
-        most = MAX_PORT if self.group is not None else MAX_PORT - HA_PORT_DISTANCE  # a member has no HA port
+        most = LAST_PORT if self.group is not None else LAST_PORT - HA_PORT_DISTANCE  # a member has no HA port
         if not -FAST_PORT_DISTANCE < port <= most:
             beside = f"{port + FAST_PORT_DISTANCE} is the fast port" + (
                 "" if self.group is not None else f" and {port + HA_PORT_DISTANCE} the HA port"
