@@ -168,6 +168,7 @@ CHINESE: Final[dict[str, str]] = {
     "none": "无",
     "Registered": "已注册",
     "Last response": "最近响应",
+    "Open": "打开",
     "yes": "是",
     "no": "否",
     "Requests in progress": "处理中的请求",

@@ -77,7 +77,7 @@ def dead_letters(group: str, messages: int) -> Finding:
         WARNING,
         "dead-letters",
         group,
-        f"group {group} gave up on messages within a day: {messages} dead letters",
+        f"group {group} gave up on messages within a day: {messages} dead letter{'' if messages == 1 else 's'}",
         "nobody processes them until they are sent again, and retention deletes them",
         f"`mqadmin dlq show {group}`, then `mqadmin dlq resend {group} --all`",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import trio
@@ -61,6 +61,7 @@ class Client:
         self.stream = stream
         self._headers = headers
         self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        self._received = b""
         self._answers: dict[int, Answer] = {}
         self.order: list[int] = []
         """Streams in the order in which their answers ended."""
@@ -78,13 +79,26 @@ class Client:
         task_status.started()
         try:
             while data := await self.stream.receive_some(65536):
-                for event in self._h2.receive_data(bytes(data)):
-                    self._happened(event)
+                for frame in self._frames(bytes(data)):
+                    if self.terminated is None:
+                        for event in self._h2.receive_data(frame):
+                            self._happened(event)
                 await self.flush()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         self.is_closed = True
         self._changed.set()
+
+    def _frames(self, data: bytes) -> Iterator[bytes]:
+        """Yield each whole frame. One behind a GOAWAY is allowed, but h2 takes a connection with one for closed, and
+        raises for all that follows."""
+        self._received += data
+        while len(self._received) >= 9:
+            end = 9 + int.from_bytes(self._received[:3], "big")
+            if len(self._received) < end:
+                return
+            frame, self._received = self._received[:end], self._received[end:]
+            yield frame
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, ConnectionTerminated):
@@ -113,6 +127,8 @@ class Client:
                 await self.stream.send_all(data)
 
     def _fill(self) -> None:
+        if self.terminated is not None:
+            self._bodies.clear()
         for stream_id, (body, ends) in list(self._bodies.items()):
             if self._answers[stream_id].is_over:  # the server wants no more of it
                 del self._bodies[stream_id]
@@ -126,7 +142,9 @@ class Client:
                 del self._bodies[stream_id]
 
     def begin(self, method: str, request: Any = None, *, path: str = "", ends: bool = True, **headers: str) -> int:
-        """Begin a call; `flush` sends it. Return its stream."""
+        """Begin a call; `flush` sends it. Return its stream. Raises trio.BrokenResourceError after a GOAWAY."""
+        if self.terminated is not None:
+            raise trio.BrokenResourceError("the server takes no more calls")
         stream_id = self._h2.get_next_available_stream_id()
         self._answers[stream_id] = Answer(method)
         fields = {
@@ -158,7 +176,8 @@ class Client:
         await self.flush()
 
     async def give_up(self, stream_id: int) -> None:
-        self._h2.reset_stream(stream_id, 8)
+        if self.terminated is None:
+            self._h2.reset_stream(stream_id, 8)
         await self.flush()
 
     async def answer(self, stream_id: int, messages: int = 0, *, seconds: float = LIMIT_SECONDS) -> Answer:

@@ -131,7 +131,7 @@ def test_letters_that_were_resent_are_no_finding(monkeypatch: pytest.MonkeyPatch
         assert dead_letters_found(capsys) == []
         second.bodies.append(b"4")
         second.more = {202: {"offsetTable": queue_ends("c", 5, now)}}
-        assert dead_letters_found(capsys) == ["group G gave up on messages within a day: 1 dead letters"]
+        assert dead_letters_found(capsys) == ["group G gave up on messages within a day: 1 dead letter"]
 
 
 def queue_ends(name: str, end: int, last_ms: int) -> dict[str, Any]:

@@ -195,10 +195,10 @@ def test_every_page_of_a_name_server_opens_without_a_fault_and_fits(
     page.goto(origin)
     page.get_by_role("row").filter(has_text=broker.cluster.brokers["broker-a"]).wait_for()
     page.get_by_role("link", name="Cluster").click()
-    page.get_by_role("link", name=f"{broker.origin}/").click()
+    page.get_by_role("link", name="Open", exact=True).click()
     assert page.url == f"{broker.origin}/"
     page.get_by_role("link", name="Cluster").first.click()
-    page.get_by_role("row").filter(has_text=address).get_by_role("link", name=f"{origin}/").wait_for()
+    page.get_by_role("row").filter(has_text=address).get_by_role("link", name="Open", exact=True).wait_for()
 
 
 @pytest.mark.parametrize(("kind", "count"), [("topic", MANY_TOPICS), ("group", MANY_GROUPS)])
