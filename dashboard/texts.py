@@ -347,6 +347,7 @@ CHINESE: Final[dict[str, str]] = {
     "more alarms are not shown: mqadmin doctor has all of them": "条告警未显示：mqadmin doctor 会列出全部",
     "Alarms of the cluster": "集群告警",
     "nobody has looked in the last ten minutes": "最近十分钟内无人查看",
+    "alarm, looked at": "条告警，查看于",
     "alarms, looked at": "条告警，查看于",
     "ago": "前",
     "Member": "成员",

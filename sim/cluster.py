@@ -254,6 +254,8 @@ class Broker(DiskNode):
         await self.controller.serve(task_status=task_status)
 
     def _died(self, how: str) -> None:
+        if how == "power":
+            self.kept_bytes = 0  # what it copied and did not sync is gone, and its master may not have it any more
         if (
             self.disk.is_full
         ):  # since then nothing left the buffer of transientStorePoolEnable, and the next commit saw it
