@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.blocking_point import tell_when_blocked
 from triomq.client.core.consumer_stats import ConsumerStats
 from triomq.client.core.offsets import OffsetTable
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
@@ -82,9 +86,39 @@ def _queue_info(assigned: AssignedQueue, offsets: OffsetTable, to_wall_ms: int) 
 
 
 def all_stacks() -> str:
-    """Return the stacks of all threads of this process, as text."""
+    """Return the stacks of all threads of this process and of all trio tasks of this thread, as text."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts: list[str] = []
     for ident, frame in sys._current_frames().items():
         parts.append(f"{names.get(ident, '?')}  TID: {ident}\n{''.join(traceback.format_stack(frame))}")
+    parts.extend(_task_stacks())
     return "\n".join(parts)
+
+
+def _task_stacks() -> Iterator[str]:
+    """Yield where the tasks of trio wait, equal ones once: the stack of their thread has no listener that waits."""
+    found: Counter[str] = Counter()
+    unseen = [trio.lowlevel.current_root_task()]
+    while unseen:
+        task = unseen.pop()
+        if task is not None:
+            unseen.extend(child for nursery in task.child_nurseries for child in nursery.child_tasks)
+            stack = traceback.StackSummary.extract(_awaited_frames(task.coro))
+            found[f"Task {task.name}\n{''.join(stack.format())}"] += 1
+    for text, count in found.items():
+        yield text if count == 1 else f"{count} times: {text}"
+
+
+def _awaited_frames(awaited: Any) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of a coroutine and of what it waits for, the outermost first, through `tell_when_blocked`, which
+    hides from trio's own `Task.iter_await_frames` what it drives.
+    """
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is None:
+            return
+        yield frame, frame.f_lineno
+        if frame.f_code is tell_when_blocked.__code__:
+            awaited = frame.f_locals["coroutine"]
+        else:
+            awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)

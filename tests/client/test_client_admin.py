@@ -14,6 +14,7 @@ from triomq.client.api import (
     ConfigurationError,
     ConsumeRules,
     Message,
+    MessageExt,
     NoRoute,
     Producer,
     PushConsumer,
@@ -128,6 +129,29 @@ async def test_the_inside_of_a_consumer(cluster: Cluster) -> None:
             offsets = await admin.member_offsets(group, topic)
             assert sum(offsets[consumer.client.client_id].values()) == 1
             assert await admin.members(fresh("G")) == []
+
+
+async def test_the_stacks_of_a_consumer_name_the_line_at_which_its_listener_waits(cluster: Cluster) -> None:
+    topic, group = fresh(), fresh("G")
+    await send_all(cluster, topic, [b"m"])
+    entered, leave = trio.Event(), trio.Event()
+
+    async def stuck_listener(message: MessageExt) -> None:
+        entered.set()
+        await leave.wait()
+
+    with trio.fail_after(LIMIT_SECONDS):
+        async with (
+            Admin(name_server=cluster.name_server) as admin,
+            PushConsumer(group, name_server=cluster.name_server) as consumer,
+        ):
+            consumer.subscribe(topic, "*")
+            consumer.listen(stuck_listener)
+            await entered.wait()
+            info = await admin.consumer_running_info(group, consumer.client.client_id, with_stacks=True)
+            leave.set()
+    assert info.jstack is not None
+    assert "in stuck_listener\n    await leave.wait()" in info.jstack
 
 
 async def test_members_online_are_moved_by_a_reset(cluster: Cluster) -> None:
