@@ -145,8 +145,11 @@ class Run:
         raise ShowHelp
 
     def for_each(self, addresses: Iterable[str], action: Callable[[str], None]) -> None:
-        """Call `action` for each address; report a failure and continue with the others."""
+        """Call `action` for each address; report a failure and continue with the others. If all fail for one reason,
+        the exit status is that of this reason.
+        """
         tried = 0
+        statuses: set[int] = set()
         for address in addresses:
             tried += 1
             try:
@@ -155,8 +158,12 @@ class Run:
                 if tried == 1 and len(list(addresses)) == 1:
                     raise
                 self.failed(str(error))
+                statuses.add(error.exit_status)
         if self._failures and len(self._failures) == tried:
-            raise AdminError("; ".join(self._failures))
+            failure = AdminError("; ".join(self._failures))
+            if len(statuses) == 1:
+                failure.exit_status = statuses.pop()
+            raise failure
 
     def failed(self, text: str) -> None:
         """Report that part of the command failed; `finish` then raises."""

@@ -241,3 +241,14 @@ def test_a_backup_of_one_cluster_has_its_brokers_only(monkeypatch: pytest.Monkey
         assert main(["backup", str(tmp_path / "saved"), "--cluster", "D"]) == 0
     saved = json.loads((tmp_path / "saved" / "backup.json").read_bytes())
     assert (saved["clusters"], saved["brokers"].keys()) == ({"D": ["c"]}, {"c"})
+
+
+@pytest.mark.parametrize(("second_remark", "status"), [("AclException: no", 5), ("busy", 1)])
+def test_what_all_brokers_refuse_for_one_reason_has_its_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, second_remark: str, status: int
+) -> None:
+    with two_brokers(monkeypatch) as (first, second):
+        first.refusals[17] = (1, "AclException: no")
+        second.refusals[17] = (1, second_remark)
+        assert main(["updateTopic", "-c", "C", "-t", "T"]) == status
+    assert capsys.readouterr().err.count("refused") == 2
