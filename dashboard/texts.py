@@ -166,6 +166,7 @@ CHINESE: Final[dict[str, str]] = {
     "Slaves": "从节点",
     "Behind": "落后",
     "none": "无",
+    "everything": "全部权限",
     "Registered": "已注册",
     "Last response": "最近响应",
     "Open": "打开",

@@ -69,7 +69,9 @@ def secret_on(page: str) -> str:
 async def test_an_account_is_created_and_its_secret_is_shown_once(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as lines:
         async with administered(tmp_path) as (here, browser):
-            assert "/edit-account" in (await browser.get("/accounts"))[1]
+            page = (await browser.get("/accounts"))[1]
+            assert "/edit-account" in page
+            assert page.count("<td>everything</td>") == 1, "administrators are bound by no permissions"
             assert (await browser.get("/edit-account"))[0] == 200
             form = {**ABOUT, "name": "writer-1"}
             status, preview = await browser.preview(CREATE, **form)

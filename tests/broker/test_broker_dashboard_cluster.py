@@ -75,7 +75,7 @@ async def test_with_accounts_the_cluster_answers_an_administrator_and_others_hav
             assert brokers["broker-b"]["uptime_seconds"] is not None
             reader = Browser(here.port)
             await reader.post("/login", {"name": "reader-1", "secret": "secret-of-reader"})
-            page = (await reader.get("/topics"))[1]
+            page = (await reader.get("/"))[1] + (await reader.get("/topics"))[1]
             closed = ("/cluster", "/connections", "/waiting", "/configuration", "/quotas", "/accounts")
             assert [path for path in closed if f'href="{path}"' in page] == []
             for path in closed:
