@@ -169,8 +169,8 @@ class NameServer(Node):
         await serve(NamesrvSettings(), settings, task_status=task_status)
 
 
-POOL_COMMIT_SECONDS = 0.2
-"""commitIntervalCommitLog, in seconds."""
+POOL_COMMIT_SECONDS = 0.3
+"""commitIntervalCommitLog, in seconds, and what the commit before it and its own take in a thread."""
 
 
 class DiskNode(Node):
