@@ -46,6 +46,10 @@ DROPPED = frozenset(
 )
 """What only the letter has, or what the broker and the sender set again."""
 
+MOST_RETRIES = 1
+"""maxReconsumeTimes of the request that sends a copy, which has none behind it: a group with retryMaxTimes=0 would get
+the copy as the next dead letter."""
+
 
 def copy_properties(properties: Mapping[str, str], group: str, letter_id: str) -> dict[str, str]:
     """Return the properties of the copy of a letter. `letter_id` is the offsetMsgId of the letter."""

@@ -6,7 +6,9 @@ import os
 import time
 
 from triomq.admin.errors import AdminError, NotFound, UsageError
+from triomq.admin.routes import RETRY_PREFIX
 from triomq.admin.session import Refused
+from triomq.protocol.dead_letters import MOST_RETRIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,6 +128,8 @@ class Sender:
             "k": False,
             "m": False,
         }
+        if topic.startswith(RETRY_PREFIX):
+            fields["l"] = MOST_RETRIES
         response = self._run.session.request(address, 310, fields, body)
         if response.code not in STATUS:
             raise Refused(address, response)

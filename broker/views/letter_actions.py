@@ -182,6 +182,7 @@ class LetterActions:
             "flag": letter.fields.flag,
             "properties": properties.format(dead_letters.copy_properties(letter.properties, group, letter.id)),
             "reconsumeTimes": 0,
+            "maxReconsumeTimes": dead_letters.MOST_RETRIES,
             "unitMode": False,
             "batch": False,
         }

@@ -457,6 +457,17 @@ def test_dead_letters_are_listed_shown_exported_and_sent_again(capsys: Capture) 
     assert main(["dlq", "show", "happy"]) == 3
 
 
+def test_a_dead_letter_of_a_group_without_retries_does_not_come_back_as_the_next(capsys: Capture) -> None:
+    for name in ("%DLQ%once", "%RETRY%once"):
+        assert main(["updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "1", "-w", "1"]) == 0
+    assert main(["updateSubGroup", "-c", "DefaultCluster", "-g", "once", "-r", "0"]) == 0
+    items(["send", "%DLQ%once", "failed"], capsys)
+    [sent] = items(["dlq", "resend", "once", "--all", "--yes"], capsys)
+    assert sent["sendStatus"] == "SEND_OK"
+    assert [each["body"] for each in items(["tail", "%RETRY%once"], capsys)] == ["failed"]
+    assert [each["body"] for each in items(["tail", "%DLQ%once"], capsys)] == ["failed"]
+
+
 def test_a_dead_letter_that_was_resent_is_marked_and_sent_again_only_on_demand(capsys: Capture) -> None:
     for name in ("%DLQ%glum", "%RETRY%glum"):
         assert main(["updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "1", "-w", "1"]) == 0

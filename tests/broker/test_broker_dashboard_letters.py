@@ -66,6 +66,16 @@ async def test_letters_are_shown_with_reason_and_tries_in_pages(tmp_path: Path) 
         assert "/letters?group=G" in (await here.get("/dead"))[1]
 
 
+async def test_a_letter_of_a_group_without_retries_does_not_come_back_as_the_next(tmp_path: Path) -> None:
+    async with operated(tmp_path) as (here, browser):
+        await filled(here)
+        group = json.dumps({"groupName": "G", "retryMaxTimes": 0}).encode()
+        assert (await here.broker.ask(200, body=group)).code == 0
+        await resend(browser, which="all")
+        assert len(await retried(here)) == 3
+        assert (await here.data("/letters", group="G"))["total"] == 3
+
+
 async def test_a_chosen_letter_is_sent_to_its_group_once_and_marked(tmp_path: Path) -> None:
     async with operated(tmp_path) as (here, browser):
         rows = await filled(here)
