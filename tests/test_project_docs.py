@@ -288,3 +288,15 @@ def test_files_that_a_document_names_exist(path: Path) -> None:
     named = re.findall(rf"`((?:{rooms}|bin|docs|tests|benchmarks|examples|packaging|src)/[\w./-]*)`", path.read_text())
     placeholder = re.compile(r"/[A-Z]+$")
     assert [name for name in named if not (ROOT / name).exists() and not placeholder.search(name)] == []
+
+
+def test_a_table_that_the_repository_has_not_says_how_to_get_it() -> None:
+    """A place without the sentence would stay empty on the site, too: site_hooks.py looks for both."""
+    found = 0
+    for document in DOCUMENTS:
+        lines = document.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if line.startswith("<!-- generated: "):
+                found += 1
+                assert lines[number - 2].startswith("> Made from the code: `bin/dev/docs` builds"), document
+    assert found > 10

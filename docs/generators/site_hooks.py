@@ -40,7 +40,8 @@ GENERATED = {
     "other limits": limits_table.other_limits,
 }
 
-_MARKER = re.compile(r"(?m)^<!-- generated: ([a-z ]+) -->$")
+_MARKER = re.compile(r"(?m)^> Made from the code: .*\n\n<!-- generated: ([a-z ]+) -->$")
+"""The line before it is for those who read the page in the repository."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
