@@ -17,6 +17,7 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
             "no NameServer is configured, so clients cannot find this broker: set namesrvAddr, -n or the variable "
             "NAMESRV_ADDR to addresses such as 127.0.0.1:9876"
         )
+    yield from _address_warnings(configuration)
     ha_tls = configuration.ha_tls
     tls = TlsSettings.from_values(configuration.properties)
     if tls.is_test_mode and (ha_tls.mode is not LinkTlsMode.disabled or ha_tls.is_dialing_secure):
@@ -34,6 +35,17 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
     problem = delete_when_problem(configuration.store.delete_when)
     if problem:
         yield f"deleteWhen: {problem}, so no files are deleted then; write hours from 00 to 23, such as 04 or 04;16"
+
+
+def _address_warnings(configuration: Configuration) -> Iterator[str]:
+    bound, broker = configuration.server.bind_address, configuration.broker
+    told = {"brokerIP1": (broker.broker_ip1, "clients"), "brokerIP2": (broker.broker_ip2, "slaves")}
+    for key, (address, who) in told.items():
+        if bound not in ("", "0.0.0.0", "::", address):
+            yield (
+                f"bindAddress={bound}: {who} are sent to {address}, where nothing listens unless it is forwarded: "
+                f"set {key}={bound}"
+            )
 
 
 def _member_warnings(configuration: Configuration, tls: TlsSettings) -> Iterator[str]:

@@ -26,6 +26,14 @@ def test_warnings(values: dict[str, str], expected: list[str]) -> None:
     assert all(text.startswith(begin) for text, begin in zip(found, expected, strict=True))
 
 
+def test_clients_and_slaves_that_are_sent_to_where_nothing_listens() -> None:
+    values = {"namesrvAddr": "a:1", "bindAddress": "10.0.0.5", "brokerIP1": "10.0.0.5", "brokerIP2": "192.168.0.9"}
+    [found] = start_warnings(Configuration.from_values(values))
+    assert found.startswith("bindAddress=10.0.0.5: slaves are sent to 192.168.0.9") and "brokerIP2=10.0.0.5" in found
+    for bound in ("", "0.0.0.0", "::"):
+        assert list(start_warnings(Configuration.from_values({**values, "bindAddress": bound}))) == []
+
+
 @pytest.mark.parametrize("mode", list(LinkTlsMode))
 def test_an_encrypted_broker_says_that_its_ha_port_is_in_the_clear(mode: LinkTlsMode) -> None:
     for server_mode in ("enforcing", "permissive"):
