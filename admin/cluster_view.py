@@ -40,6 +40,25 @@ def master_table(run: Run) -> dict[str, str]:
     return table
 
 
+def responding_masters(run: Run) -> dict[str, str]:
+    """Return the masters that respond to GET_BROKER_RUNTIME_INFO, by name; report the others as a part that failed.
+    Raises Unreachable if none responds."""
+    responding: dict[str, str] = {}
+    lost: list[str] = []
+    for name, address in master_table(run).items():
+        try:
+            run.session.request(address, 28)
+        except Unreachable as error:
+            lost.append(f"broker {name!r}: {error}")
+        else:
+            responding[name] = address
+    if not responding:
+        raise Unreachable("; ".join(lost))
+    for text in lost:
+        run.failed(text)
+    return responding
+
+
 def chosen_brokers(run: Run) -> dict[str, str]:
     """Return the brokers of --broker, names or addresses, else all masters."""
     masters = master_table(run)
@@ -158,10 +177,10 @@ def group_behind_ms(run: Run, rows: dict[QueueKey, dict[str, Any]], now: int) ->
     return longest([behind_ms(run, queue, row, now) for queue, row in rows.items()])
 
 
-def members(run: Run, group: str) -> dict[str, dict[str, Any]]:
-    """Return the connections of a group's members by client id."""
+def members(run: Run, group: str, masters: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """Return the connections of a group's members by client id, at all masters or at these."""
     found: dict[str, dict[str, Any]] = {}
-    for address in master_table(run).values():
+    for address in (master_table(run) if masters is None else masters).values():
         try:
             body = bodies.loads(run.session.call(address, 203, {"consumerGroup": group}).body)
         except Refused as error:

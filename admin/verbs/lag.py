@@ -11,6 +11,7 @@ from triomq.admin.cluster_view import (
     members,
     now_ms,
     progress,
+    responding_masters,
 )
 from triomq.admin.errors import NotFound
 from triomq.admin.java_text import iso_time
@@ -31,10 +32,12 @@ def lag(run: Run) -> None:
 
 
 def _one(run: Run, group: str) -> None:
-    rows = progress(run, group, run.get("topic") or None)
+    masters = responding_masters(run)
+    rows = progress(run, group, run.get("topic") or None, masters=masters)
     if not rows:
+        run.finish()  # the offsets may be at the broker that did not respond
         raise NotFound(f"group {group!r} has no offsets: it has read nothing yet, it broadcasts, or its name is wrong")
-    add_in_flight(run, {group: rows})
+    add_in_flight(run, {group: rows}, masters)
     now = now_ms()
     items: list[dict[str, Any]] = [
         {
@@ -71,8 +74,10 @@ def _one(run: Run, group: str) -> None:
 def _all(run: Run) -> None:
     now = now_ms()
     items: list[dict[str, Any]] = []
-    progress_of = {group: progress(run, group, run.get("topic") or None) for group in group_names(run)}
-    add_in_flight(run, progress_of)
+    masters = responding_masters(run)
+    topic = run.get("topic") or None
+    progress_of = {group: progress(run, group, topic, masters=masters) for group in group_names(run, masters)}
+    add_in_flight(run, progress_of, masters)
     for group, rows in progress_of.items():
         waiting = sum(map(backlog, rows.values()))
         if not rows or waiting < run.number("atLeast", 0):
@@ -84,7 +89,7 @@ def _all(run: Run) -> None:
                 "inFlight": _sum(rows, "inFlight"),
                 "ready": _sum(rows, "ready"),
                 "behindMs": group_behind_ms(run, rows, now),
-                "members": len(members(run, group)),
+                "members": len(members(run, group, masters)),
                 "topics": sorted({queue[0] for queue in rows}),
             }
         )
