@@ -88,10 +88,13 @@ def save(document: dict[str, Any]) -> None:
 
 def place_of(name_servers: str, wanted: str, credentials: tuple[str, str] | None) -> Place:
     """Return where to go: -n, else --context, MQADMIN_CONTEXT, NAMESRV_ADDR, the current context. The account of a
-    context goes only with that context's NameServers, unless --context names it.
+    context goes only with that context's NameServers, unless --context names it. Raises UsageError if the file with
+    the certificates to trust does not exist.
     """
     tls = os.environ.get("MQADMIN_TLS") == "1"
     ca_file = os.environ.get("MQADMIN_TLS_CA", "")
+    if tls:
+        _check_ca_file(ca_file, "MQADMIN_TLS_CA")
     if not wanted and not name_servers:
         wanted = os.environ.get("MQADMIN_CONTEXT", "")
         name_servers = "" if wanted else os.environ.get("NAMESRV_ADDR", "")
@@ -106,9 +109,15 @@ def place_of(name_servers: str, wanted: str, credentials: tuple[str, str] | None
         raise NotFound(f"there is no context {name!r} in {path()}: `mqadmin context list` shows those that exist")
     if credentials is None and context.get("accessKey") and context.get("secretKey"):
         credentials = (str(context["accessKey"]), str(context["secretKey"]))
-    return Place(
-        name_servers or str(context.get("nameServers", "")),
-        credentials,
-        tls or bool(context.get("tls")),
-        ca_file or str(context.get("caFile") or ""),
-    )
+    tls = tls or bool(context.get("tls"))
+    if tls and not ca_file:
+        ca_file = str(context.get("caFile") or "")
+        _check_ca_file(ca_file, f"caFile of context {name!r}")
+    elif tls:
+        _check_ca_file(ca_file, "MQADMIN_TLS_CA")
+    return Place(name_servers or str(context.get("nameServers", "")), credentials, tls, ca_file)
+
+
+def _check_ca_file(ca_file: str, source: str) -> None:
+    if ca_file and not os.path.isfile(ca_file):
+        raise UsageError(f"{source}: there is no file {ca_file!r} with certificates to trust")

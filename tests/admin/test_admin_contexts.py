@@ -177,3 +177,17 @@ def test_a_save_that_fails_leaves_the_old_file(home: Path, monkeypatch: pytest.M
     assert main(["context", "use", "a"]) == 1
     assert home.read_text() == before
     assert os.listdir(home.parent) == ["contexts"]
+
+
+def test_a_missing_file_of_certificates_is_named_with_where_it_was_given(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "no-ca.pem")
+    words = ["clusterList", "-n", cluster.address]
+    monkeypatch.setenv("MQADMIN_TLS_CA", missing)
+    assert main(words) == 0  # without TLS nobody reads it
+    monkeypatch.setenv("MQADMIN_TLS", "1")
+    capsys.readouterr()
+    assert main(words) == 2
+    error = f"mqadmin clusterList: MQADMIN_TLS_CA: there is no file {missing!r} with certificates to trust\n"
+    assert capsys.readouterr().err == error
