@@ -36,7 +36,7 @@ def _check(run: Run, name: str, limits: tuple[float, float], measure: Callable[[
     warn = run.decimal("warn", limits[0])
     critical = run.decimal("crit", limits[1])
     if warn > critical:
-        raise UsageError(f"--warn {warn:g} is above --crit {critical:g}")
+        raise UsageError(f"--warn {_plain(warn)} is above --crit {_plain(critical)}")
     try:
         found = measure()
         text = ""
@@ -51,8 +51,10 @@ def _check(run: Run, name: str, limits: tuple[float, float], measure: Callable[[
     else:
         subject, value = max(found, key=lambda pair: pair[1])
         status = 2 if value > critical else 1 if value > warn else 0
-    shown = "" if value is None else f" {value:g}"
-    performance = " ".join([f"'{each}'={number:g};{warn:g};{critical:g}" for each, number in found[:100]])
+    shown = "" if value is None else f" {_plain(value)}"
+    performance = " ".join(
+        [f"'{each}'={_plain(number)};{_plain(warn)};{_plain(critical)}" for each, number in found[:100]]
+    )
     state = run.out.painted(STATES[status], COLOURS[status])
     run.out.line(f"{name.upper()} {state} - {subject}{shown}{' | ' + performance if performance else ''}")
     run.out.item(
@@ -65,6 +67,11 @@ def _check(run: Run, name: str, limits: tuple[float, float], measure: Callable[[
         values=dict(found),
     )
     run.exit_status = status
+
+
+def _plain(number: float) -> str:
+    """Return a number without an exponent, which many monitoring systems cannot read."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def check_lag(run: Run) -> None:

@@ -163,6 +163,15 @@ def test_the_bytes_that_a_slave_lacks_are_compared_with_the_thresholds(
     assert (item["status"], item["subject"], item["value"]) == (state, "b/1", max(0, behind))
 
 
+def test_bytes_are_whole_numbers_in_the_text_for_monitoring(capsys: Capture) -> None:
+    with fake_cluster(Pair(123_456_789)) as master, fake_cluster(Pair(0)) as slave:
+        assert isinstance(master, Pair)
+        master.slave = slave.address
+        assert main(["check", "replication", "-n", master.address]) == 1
+    expected = "REPLICATION WARNING - b/1 123456789 | 'b/1'=123456789;16777216;268435456\n"
+    assert capsys.readouterr().out == expected
+
+
 def test_a_slave_that_does_not_answer_is_unknown(capsys: Capture) -> None:
     with fake_cluster(Pair(1000)) as master:
         assert isinstance(master, Pair)
