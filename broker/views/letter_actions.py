@@ -34,6 +34,7 @@ SECONDS: Final = 30.0
 """An action begins no other letter after this time; a page has twice as long."""
 MOST_FAILURES: Final = 20
 """Letters that the broker refuses until an action stops."""
+NO_MEMBER: Final = "No member is online: nobody receives these messages until one is."
 _ANY_QUEUE: Final = -1
 _STEP_LETTERS: Final = 8
 _BODY_FLAGS: Final = sys_flag.COMPRESSED | sys_flag.COMPRESSION_MASK
@@ -111,13 +112,14 @@ class LetterActions:
             if looked % _STEP_LETTERS == 0:
                 await trio.lowlevel.checkpoint()
         online = self._consumers.get(group)
+        members = len(online.channels) if online is not None else 0
         facts = [
             Fact("Will be sent", wanted),
             Fact("Resent before", before),
             Fact("Dead letters", self._letters.count(group)),
-            Fact("Members", len(online.channels) if online is not None else 0),
+            Fact("Members", members),
         ]
-        return Preview(group, facts=facts)
+        return Preview(group, facts=facts, warnings=() if members else (NO_MEMBER,))
 
     async def send(self, act: Act) -> Result:
         """Send SEND_MESSAGE for each letter. A letter that fails does not stop the others."""

@@ -11,7 +11,7 @@ from triomq.broker.assembly.serving import Serving
 from triomq.broker.metrics import stats_names as names
 from triomq.broker.views.alarms import Alarms
 from triomq.broker.views.neighbours import Neighbours
-from triomq.broker.views.settings_actions import is_editable
+from triomq.broker.views.settings_actions import is_closed, is_editable
 from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, Steps
@@ -170,4 +170,10 @@ class Overview:
                 rows.append({**shown, "section": section, "can_change": is_editable(one)})
             yield
         rows.sort(key=lambda row: str(row["key"]).lower())
-        return {"rows": rows, "sections": _SECTIONS, "search": ask.query.get("q", ""), "only_changed": only_changed}
+        return {
+            "rows": rows,
+            "sections": _SECTIONS,
+            "search": ask.query.get("q", ""),
+            "only_changed": only_changed,
+            "is_closed": is_closed(self._serving.tables.configuration.broker),
+        }

@@ -7,6 +7,7 @@ from typing import Final
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.settings.allowance import QUOTAS, to_text
 from triomq.broker.settings.quotas import default_allowances
+from triomq.broker.views.settings_actions import is_closed
 from triomq.dashboard.listing import listed
 from triomq.dashboard.views import Ask, Data, Steps, View
 
@@ -43,6 +44,7 @@ class QuotaPage:
                 {"kind": kind, "limits": to_text(allowance, kind)}
                 for kind, allowance in default_allowances(broker).items()
             ],
+            "is_closed": is_closed(broker),
             "burst_ms": broker.quota_burst_ms,
             "refusals": self._refusals(),
         }

@@ -26,6 +26,7 @@ DELETE: Final = "/act/topic/delete"
 _PERMISSIONS: Final = (READ_WRITE, READ, WRITE)
 _DEFAULT_QUEUES: Final = 8
 _LABELS: Final = {"readQueueNums": "Read queues", "writeQueueNums": "Write queues", "perm": "Permission"}
+_MEANINGS: Final = {READ_WRITE: "6 · read and write", READ: "4 · read", WRITE: "2 · write"}
 
 
 class TopicActions:
@@ -169,7 +170,14 @@ class TopicActions:
 
 def _rows(step: Step, place: str) -> list[Row]:
     before, after = step["before"] or {}, step["after"]
-    return [Row(label, before.get(name), after[name], place) for name, label in _LABELS.items()]
+    return [
+        Row(label, _shown(name, before.get(name)), _shown(name, after[name]), place) for name, label in _LABELS.items()
+    ]
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a value of a topic as its form shows it: a permission with its meaning."""
+    return _MEANINGS.get(value, value) if name == "perm" else value
 
 
 def _fields_of(header: CreateTopicRequestHeader) -> dict[str, Any]:

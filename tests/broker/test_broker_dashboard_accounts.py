@@ -81,6 +81,7 @@ async def test_an_account_is_created_and_its_secret_is_shown_once(tmp_path: Path
             status, page = await browser.act(CREATE, **form)
             assert (status, "The account was created" in page) == (200, True), page
             secret = secret_on(page)
+            assert '<p class="secret">' in page, "it is no warning"
             made = account_in(tmp_path, "writer-1")
             assert made == {
                 "accessKey": "writer-1",

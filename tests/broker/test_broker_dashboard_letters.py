@@ -66,6 +66,13 @@ async def test_letters_are_shown_with_reason_and_tries_in_pages(tmp_path: Path) 
         assert "/letters?group=G" in (await here.get("/dead"))[1]
 
 
+async def test_the_preview_warns_that_no_member_receives_the_letters(tmp_path: Path) -> None:
+    async with operated(tmp_path) as (here, browser):
+        await filled(here)
+        status, page = await browser.preview(RESEND, group="G", which="all", again="no", ids="")
+        assert (status, letter_actions.NO_MEMBER in page) == (200, True), page
+
+
 async def test_a_letter_of_a_group_without_retries_does_not_come_back_as_the_next(tmp_path: Path) -> None:
     async with operated(tmp_path) as (here, browser):
         await filled(here)

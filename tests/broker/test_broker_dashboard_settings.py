@@ -122,6 +122,14 @@ async def test_brokers_that_refuse_or_are_unknown_are_lines_of_the_result(tmp_pa
         assert "no NameServer says which others there are" in page
 
 
+async def test_a_broker_that_refuses_every_change_offers_no_form_and_says_what_to_set(tmp_path: Path) -> None:
+    async with operated(tmp_path) as (_, browser):
+        for path in ("/configuration", "/quotas"):
+            status, page = await browser.get(path)
+            assert (status, "/edit-setting" in page, "/edit-quota" in page) == (200, False, False), path
+            assert "set aclEnable=true, or configUpdateWithoutAcl=true" in page, path
+
+
 async def test_what_cannot_be_changed_has_no_form(tmp_path: Path) -> None:
     async with operated(tmp_path, **OPEN) as (_, browser):
         for key, reason in (("listenPort", "edit the file and restart"), ("none-such", "there is no setting")):

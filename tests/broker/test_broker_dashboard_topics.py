@@ -49,7 +49,7 @@ async def test_a_topic_is_made_changed_and_deleted(tmp_path: Path) -> None:
         assert cells(result)[1:] == [
             ["Read queues changed", "4", "8"],
             ["Write queues", "4", "4"],
-            ["Permission changed", "6", "4"],
+            ["Permission changed", "6 · read and write", "4 · read"],
         ]
         changed = await topic_of(here, "Orders")
         assert changed is not None
