@@ -35,8 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
+        from triomq.admin.output import lead_nowhere
+
         for descriptor in (1, 2):  # the reader of our output has closed it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+            lead_nowhere(descriptor)
         return 0
     if as_java:
         return 1 if status == UsageError.exit_status else 0

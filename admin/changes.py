@@ -115,5 +115,10 @@ def step_text(step: Step) -> str:
     times = f" ({step['times']} times)" if step.get("times", 1) > 1 else ""
     if "before" not in step:
         return f"{step['text']}{times}"
-    before, after = (bodies.dumps(step.get(part)).decode() for part in ("before", "after"))
+    before, after = (_value_text(step.get(part)) for part in ("before", "after"))
     return f"{step['text']}: {before} -> {after}{times}"
+
+
+def _value_text(value: Any) -> str:
+    """Return the JSON of a value; a dash for one that is not there, as tables have."""
+    return "-" if value is None else bodies.dumps(value).decode()

@@ -93,9 +93,21 @@ class Output:
             self._write("".join([line + "\n" for line in table_lines(titles, rows)]))
         self._items = []
 
+    def lose_reader(self) -> None:
+        """Write nothing more: who read the output has closed it. The command continues."""
+        lead_nowhere(self._stream.fileno())
+        self._form = SILENT
+
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+def lead_nowhere(descriptor: int) -> None:
+    """Let what is written to a descriptor vanish, also what a stream still holds for it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def table_lines(titles: list[str], rows: list[list[Any]]) -> list[str]:

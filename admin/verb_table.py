@@ -50,7 +50,7 @@ VERBS: tuple[VerbRow, ...] = (
     ), ""),
     ("send", "TOPIC [BODY]", "Send messages: BODY, a file, or standard input", (
         ("file", "", "FILE", "the body is in this file"),
-        ("lines", "l", "", "each line is a message"),
+        ("lines", "l", "", "each line is a message; all are sent, also when nobody reads the output any longer"),
         ("key", "k", "KEY...", "a key"),
         ("tag", "", "TAG", "the tag"),
         ("property", "p", "NAME=VALUE...", "a property"),

@@ -176,11 +176,14 @@ def offsets_reset(_: str, fields: Fields, __: Any) -> Steps:
 
 
 def offset_of_queue(address: str, fields: Fields, _: Any) -> Steps:
-    """UPDATE_CONSUMER_OFFSET."""
+    """UPDATE_CONSUMER_OFFSET. `address` stands for a broker that does not tell its name."""
     group, topic, number = fields["consumerGroup"], fields["topic"], fields["queueId"]
-    found = yield Question(14, {"consumerGroup": group, "topic": topic, "queueId": number})
-    before = int(found.fields["offset"]) if found is not None else None
-    return [offset_step(group, topic, address, number, before, fields["commitOffset"])]
+    # QUERY_CONSUMER_OFFSET would reply 0 for a queue without an offset whose first messages are still there
+    rows = queue_items(_part((yield Question(208, {"consumerGroup": group})), "offsetTable"))
+    before = next((row["consumerOffset"] for queue, row in rows if (queue[0], queue[2]) == (topic, number)), None)
+    table = queue_items(_part((yield Question(202, {"topic": topic})), "offsetTable"))
+    broker = next((name for (_topic, name, _number), _ends in table), address)
+    return [offset_step(group, topic, broker, number, before, fields["commitOffset"])]
 
 
 def offset_step(group: str, topic: str, broker: str, number: int, before: int | None, after: int | None) -> Step:

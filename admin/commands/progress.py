@@ -34,7 +34,14 @@ class Stats:
 def consume_stats(run: Run, group: str, topic: str | None = None) -> Stats:
     """Query GET_CONSUME_STATS at each broker of the group's retry topic. Raises NotFound if none has offsets."""
     stats = Stats()
-    for data in run.session.route(RETRY_PREFIX + group)["brokerDatas"]:
+    try:
+        brokers = run.session.route(RETRY_PREFIX + group)["brokerDatas"]
+    except NotFound:
+        raise NotFound(
+            f"group {group!r} has no retry topic, which its first member creates: `mqadmin lag {group}` shows the "
+            "offsets of a group that had no member"
+        ) from None
+    for data in brokers:
         fields = {"consumerGroup": group, "topic": topic}
         body = bodies.loads(run.session.call(any_address(data), 208, fields, timeout_seconds=15).body)
         stats.rows += queue_items(body.get("offsetTable", {}))

@@ -55,8 +55,11 @@ def send(run: Run) -> None:
         result = sender.send(topic, body, dict(properties), broker_name=broker, queue_id=queue_id)
         if result.status != "SEND_OK":
             run.failed(f"{result.msg_id}: {result.status}")
-        run.out.line(f"{result.msg_id} {result.broker_name}/{result.queue_id}@{result.queue_offset}")
-        run.out.item(**result.item())
+        try:
+            run.out.line(f"{result.msg_id} {result.broker_name}/{result.queue_id}@{result.queue_offset}")
+            run.out.item(**result.item())
+        except BrokenPipeError:  # as with `| head -1`: the rest is sent nevertheless
+            run.out.lose_reader()
 
 
 def _keep_pace(moment: float) -> None:

@@ -147,7 +147,7 @@ def test_a_plan_changes_nothing_and_a_script_needs_yes(
     assert "create topic Orders at" in plan
     assert "create group billing at" in plan
     assert "messages to topic Orders, broker broker-a, queue 0" in plan
-    assert "queue 0: 0 -> 3" in plan
+    assert "queue 0: - -> 3" in plan
     assert main(["restore", str(tmp_path / "b")]) == 2
     assert "nothing was changed: --yes does this" in capsys.readouterr().err
     assert main(["topicRoute", "-t", "Orders"]) == 3

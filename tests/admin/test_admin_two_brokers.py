@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import Any, cast
 import pytest
 from fake_cluster import FakeCluster, fake_cluster
 from stored_records import encoded
-from verb_calls import items
+from verb_calls import items, typed
 
 from triomq.admin.__main__ import main
 from triomq.admin.diagnosis import Finding
@@ -193,6 +195,39 @@ def test_a_reset_at_one_broker_leaves_the_other_as_it_is(monkeypatch: pytest.Mon
         assert (first.fields_of(UPDATE_OFFSET), len(second.fields_of(UPDATE_OFFSET))) == ([], 1)
         moved_both = items([*words, "--to", "-7"], capsys)
         assert [(each["brokerName"], each["offset"]) for each in moved_both] == [("b", 1), ("c", 0)]
+
+
+def test_the_plan_of_a_reset_names_the_broker_and_invents_no_offset(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    with readers(monkeypatch, online=False):
+        assert main(["offsets", "reset", "G", "T", "--to", "first", "--broker", "c", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  set the offset of group G in topic T, broker c, queue 0: 6 -> 0",
+        "  set the offset of group G in topic T, broker c, queue 1: - -> 0",
+    ]
+
+
+def test_the_progress_of_a_group_without_a_retry_topic_is_shown_by_the_command_that_the_error_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    with readers(monkeypatch, online=False) as (first, _):
+        first.refusals[105] = (17, "no route")
+        assert main(["consumerProgress", "-g", "G"]) == 3
+        assert "group 'G' has no retry topic" in (error := capsys.readouterr().err)
+        assert "`mqadmin lag G`" in error
+        assert [row["backlog"] for row in items(["lag", "G"], capsys)] == [4, 2]
+
+
+def test_all_lines_are_sent_when_nobody_reads_the_output_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with two_brokers(monkeypatch) as brokers, open(writing, "w") as output:
+        typed(b"".join(b"%d\n" % number for number in range(50)), monkeypatch)
+        monkeypatch.setattr(sys, "stdout", output)
+        status = main(["send", "T", "--lines"])
+        monkeypatch.undo()
+    assert (status, sum(len(broker.sent) for broker in brokers)) == (0, 50)
 
 
 def test_a_quota_of_a_cluster_is_set_at_each_of_its_brokers(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
