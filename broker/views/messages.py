@@ -16,6 +16,7 @@ from triomq.broker.record_border import topic_at
 from triomq.broker.views.bodies import plain_begin, shown_body
 from triomq.broker.views.found import Found, MessageRow
 from triomq.broker.views.search import Search
+from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.dashboard.listing import number_of
 from triomq.dashboard.views import Ask, Data, File, NotThere, Steps
 from triomq.protocol import message_id, properties
@@ -24,13 +25,15 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.errors import BodyError, ProtocolError
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.record import read_fields
-from triomq.protocol.system_topics import dlq_topic
+from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
 from triomq.protocol.trace_records import PUB, records_of
 
 MOST_MESSAGES: Final = 50
 MOST_QUEUES: Final = 1024
 MOST_FOUND_BY_KEY: Final = 64
 MOST_GROUPS: Final = 200
+MOST_SUGGESTED: Final = 200
+"""Topics that the form suggests."""
 MOST_EVENTS: Final = 200
 """Of a message's trace."""
 MOST_TRACE_BYTES: Final = 1024 * 1024
@@ -58,6 +61,7 @@ class Messages:
         self._serving = serving
         self._metadata = serving.tables.metadata
         self._reading = serving.store.reading
+        self._topics = Topics(serving)
 
     def at(self, physical_offset: int, ask: Ask) -> Found | None:
         """Return the message that begins there, None if none does or the viewer may not see it."""
@@ -91,6 +95,8 @@ class Messages:
             rows = yield from self._by_key(topic, key, search, ask)
         elif topic and not search.error:
             rows, after = yield from self._by_queue(topic, Begin(queue, offset, since_ms), search, ask)
+        suggested = self._suggested(ask)
+        yield
         newer = older = None
         if search.is_narrow:
             newer = after if queue >= 0 and after >= 0 else None
@@ -102,6 +108,7 @@ class Messages:
             older = max(low, first - MOST_MESSAGES) if first > low else None
         return {
             "rows": rows,
+            "topics": suggested,
             "topic": topic,
             "queue": queue if queue >= 0 else None,
             "offset": offset if offset >= 0 else None,
@@ -115,6 +122,13 @@ class Messages:
             "newer": newer,
             "older": older,
         }
+
+    def _suggested(self, ask: Ask) -> list[str]:
+        """Return the first topics by name that the list of topics has without a chosen kind. Those of retries and dead
+        letters come last: where groups are many, they would leave no place for the others."""
+        known = [name for name in self._metadata.topics.names() if ask.may_read(name)]
+        shown = [name for name in known if self._topics.kind(name) not in SYSTEM_KINDS]
+        return sorted(shown, key=lambda name: (name.startswith((RETRY_PREFIX, DLQ_PREFIX)), name))[:MOST_SUGGESTED]
 
     def _by_key(self, topic: str, key: str, search: Search, ask: Ask) -> Generator[None, None, list[MessageRow]]:
         rows = []

@@ -14,7 +14,7 @@ from broker_shown import Shown, shown
 from broker_whole import WholeBroker, whole_broker
 
 from triomq.broker.views import search
-from triomq.broker.views.messages import MOST_FOUND_BY_KEY, MOST_MESSAGES, Messages, time_of
+from triomq.broker.views.messages import MOST_FOUND_BY_KEY, MOST_MESSAGES, MOST_SUGGESTED, Messages, time_of
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
 from triomq.protocol import message_id
 from triomq.protocol.message_to_store import MessageToStore, Place
@@ -149,6 +149,22 @@ async def test_an_account_sees_the_messages_and_groups_that_it_may_consume_only(
                 await one(broker, stranger, **query)
         assert (await one(broker, friend, id=row.id))["groups"] == []
         assert [group["group"] for group in (await one(broker, id=row.id))["groups"]] == ["G"]
+
+
+async def test_the_form_suggests_the_topics_that_the_viewer_may_read(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        for number in range(MOST_SUGGESTED):
+            await broker.create_topic(f"T{number:03}")
+        await broker.create_topic("Z")
+        await broker.create_topic("%RETRY%G")
+
+        async def suggested(viewer: Reader | None) -> list[str]:
+            topics: list[str] = (await NO_LINE.run(pages(broker).messages(Ask({}, viewer))))["topics"]
+            return topics
+
+        assert await suggested(Reader(["Z", "%RETRY%G", "T001", "SCHEDULE_TOPIC_XXXX"])) == ["T001", "Z", "%RETRY%G"]
+        every = await suggested(None)
+        assert (len(every), every[0], "SCHEDULE_TOPIC_XXXX" in every) == (MOST_SUGGESTED, "T000", False)
 
 
 async def test_a_body_that_looks_like_a_record_of_a_topic_that_one_may_see_is_none(tmp_path: Path) -> None:
