@@ -363,7 +363,7 @@ def test_accounts_and_settings_are_changed_by_an_administrator(open_page: Open, 
         page.get_by_role("button", name="Show what will change").click()
         assert examined(watched, tmp_path, "account-preview") == []
         page.get_by_role("button", name="Create the account").click()
-        assert len(page.locator("p.warning code").inner_text()) == 32
+        assert len(page.locator("p.secret code").inner_text()) == 32
         assert examined(watched, tmp_path, "account-result") == []
         page.goto(f"{guarded.origin}/configuration?q=maxMessageSize")
         page.get_by_role("link", name="maxMessageSize").click()
