@@ -70,6 +70,11 @@ class KeptValue(Protocol):
         """Wait until the changes made so far are on disk. Raises OSError."""
 
 
+def is_closed(broker: BrokerSettings) -> bool:
+    """Return whether the broker refuses every change of its configuration over the network."""
+    return not broker.acl_enable and not broker.config_update_without_acl
+
+
 class ConfigurationUpdate:
     """Lists and changes `configuration`, and the values in `kept`, by their keys."""
 
@@ -123,7 +128,7 @@ class ConfigurationUpdate:
 
     def _check_allowed(self, remote: str) -> None:
         broker = self._configuration.broker
-        if not broker.acl_enable and not broker.config_update_without_acl:
+        if is_closed(broker):
             log.warning("update refused without access control", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from triomq.broker.assembly.serving import Serving
-from triomq.broker.configuration_update import NOT_ALLOWED
+from triomq.broker.configuration_update import NOT_ALLOWED, is_closed
 from triomq.broker.views.brokers import OtherBroker
 from triomq.broker.views.neighbours import Neighbours
 from triomq.broker.views.operator import Operator, Requests, succeeded
@@ -61,9 +61,7 @@ class DledgerActions:
             raise ActionRefused(str(error)) from None
         if found.leader == member:
             raise ActionRefused(f"{member} leads already")
-        broker = self._configuration.broker
-        is_open = broker.acl_enable or broker.config_update_without_acl
-        if found.address == self._operator.place and not is_open:
+        if found.address == self._operator.place and is_closed(self._configuration.broker):
             raise ActionRefused(NOT_ALLOWED)
         return found
 

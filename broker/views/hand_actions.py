@@ -11,7 +11,7 @@ from typing import Final
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.views.found import Found
-from triomq.broker.views.members import Members
+from triomq.broker.views.members import Members, decoded
 from triomq.broker.views.messages import Messages
 from triomq.broker.views.operator import Operator
 from triomq.dashboard.actions import Act, Action, ActionRefused, Fact, Outcome, Preview, Result
@@ -122,7 +122,7 @@ class HandActions:
             reason = response.remark or f"refused with code {response.code}"
             return Result([_without_result(member, reason)], path=path)
         try:
-            said = _said(response.body)
+            said = decoded(ConsumeMessageDirectlyResult.decode, response.body, MOST_ANSWER_BYTES)
         except BodyError as error:
             return Result([_without_result(member, str(error))], path=path)
         result = said.consume_result or ""
@@ -139,13 +139,3 @@ class HandActions:
 def _without_result(member: ClientChannel, reason: str) -> Outcome:
     text = "The client returned no result: its listener may have the message, or not"
     return Outcome(text, member.client_id, ok=False, detail=reason[:MOST_TEXT])
-
-
-def _said(body: bytes) -> ConsumeMessageDirectlyResult:
-    """Return what a response says. Raises BodyError."""
-    if len(body) > MOST_ANSWER_BYTES:
-        raise BodyError(f"its response has {len(body)} bytes, and up to {MOST_ANSWER_BYTES} are read")
-    try:
-        return ConsumeMessageDirectlyResult.decode(body)
-    except BodyError:
-        raise BodyError(f"its response cannot be read ({len(body)} bytes)") from None

@@ -17,7 +17,7 @@ import trio
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.tables.client_channel import ClientChannel
-from triomq.broker.views.members import Members
+from triomq.broker.views.members import Members, decoded
 from triomq.broker.views.operator import Operator
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.actions import ActionRefused, Actor
@@ -99,12 +99,7 @@ class MemberPage:
 
 def _said(body: bytes, sees_all: bool, has_stack: bool) -> Data:
     """Return what a response says, as the page shows it. Raises BodyError."""
-    if len(body) > MOST_ANSWER_BYTES:
-        raise BodyError(f"its response has {len(body)} bytes, and up to {MOST_ANSWER_BYTES} are read")
-    try:
-        info = ConsumerRunningInfo.decode(body)
-    except BodyError:
-        raise BodyError(f"its response cannot be read ({len(body)} bytes)") from None
+    info = decoded(ConsumerRunningInfo.decode, body, MOST_ANSWER_BYTES)
     properties = sorted(info.properties.items()) if sees_all else []
     queues = sorted(info.mq_table.items())
     subscriptions = sorted(info.subscription_set, key=lambda one: one.topic)

@@ -7,8 +7,8 @@ A broker is not told who owns a queue: members share the queues out among themse
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Sequence
+from typing import Final, TypeVar
 
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.processors.consume_admin import language_name
@@ -17,6 +17,7 @@ from triomq.broker.tables.consumers import ConsumerGroup
 from triomq.broker.tables.member_subscriptions import MOST_KEPT, Wanted
 from triomq.dashboard.views import Data
 from triomq.protocol.codes import version_name
+from triomq.protocol.errors import BodyError
 from triomq.protocol.message_queue import MessageQueue
 
 MOST_MEMBERS: Final = 500
@@ -27,6 +28,7 @@ MOST_WAITING: Final = 2048
 MOST_READERS: Final = 8
 """Members of one queue that are named."""
 _STEP_MEMBERS: Final = 16
+T = TypeVar("T")
 
 Waiting = dict[tuple[str, int], list[str]]
 """The clients whose pulls wait, by topic and queue id."""
@@ -79,6 +81,16 @@ class Members:
         if online is None or not client or online.member(client) is None:
             return {"clients": [], "by": "", "seconds": None}
         return {"clients": [client], "by": "commit", "seconds": max(0, tables.now_ms() - at_ms) / 1000}
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes, most_bytes: int) -> T:
+    """Return what the response of a client says, which may be anything. Raises BodyError with a sentence for a page."""
+    if len(body) > most_bytes:
+        raise BodyError(f"its response has {len(body)} bytes, and up to {most_bytes} are read")
+    try:
+        return decode(body)
+    except BodyError:
+        raise BodyError(f"its response cannot be read ({len(body)} bytes)") from None
 
 
 def _shown(online: ConsumerGroup | None) -> list[ClientChannel]:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import trio
 
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.configuration_update import is_closed
 from triomq.broker.metrics import stats_names as names
 from triomq.broker.views.alarms import Alarms
 from triomq.broker.views.neighbours import Neighbours
-from triomq.broker.views.settings_actions import is_closed, is_editable
+from triomq.broker.views.settings_actions import is_editable
 from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, Steps

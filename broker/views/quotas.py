@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.configuration_update import is_closed
 from triomq.broker.settings.allowance import QUOTAS, to_text
 from triomq.broker.settings.quotas import default_allowances
-from triomq.broker.views.settings_actions import is_closed
 from triomq.dashboard.listing import listed
 from triomq.dashboard.views import Ask, Data, Steps, View
 

@@ -6,7 +6,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from triomq.broker.assembly.serving import Serving
-from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration_update import REFUSED_KEYS
 from triomq.broker.views.brokers import Brokers, Places
 from triomq.broker.views.forms import broker_refusals
@@ -46,12 +45,6 @@ def is_editable(one: Declaration) -> bool:
     """Return whether the page of the configuration leads to a form for a setting."""
     is_open = one.changeable and not one.ignored and not one.retired
     return is_open and not is_secret(one.key) and one.key not in REFUSED_KEYS
-
-
-def is_closed(broker: BrokerSettings) -> bool:
-    """Return whether the broker refuses every change of its configuration over the network, so that no page leads to
-    a form for one."""
-    return not broker.acl_enable and not broker.config_update_without_acl
 
 
 class SettingsActions:
