@@ -148,6 +148,7 @@ async def test_the_stacks_of_a_consumer_name_the_line_at_which_its_listener_wait
             consumer.subscribe(topic, "*")
             consumer.listen(stuck_listener)
             await entered.wait()
+            await consumer.wait_assigned(f"%RETRY%{group}")  # a NameServer knows the route by which it is asked
             info = await admin.consumer_running_info(group, consumer.client.client_id, with_stacks=True)
             leave.set()
     assert info.jstack is not None
