@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from triomq.daemon.deferred import defer
+
+defer("asyncio", "ssl")  # before anything imports them
+
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """RemotingCommand: the request or response that a frame carries (RocketMQ: RemotingCommand).
 
 It is plain data. Its extFields arrive as JSON text, as entries of the ROCKETMQ codec or as a mapping, and are decoded
-on demand: `header(Class)` reads them into a typed record in one step, `ext_fields` into a mapping of text.
+on demand: `header(Class)` reads them into a typed record in one step, `ext_fields` into a mapping of text. A request
+that this process makes and handles itself has the record at once.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ HELD_BYTES: Final = 1024
 HELD_FIELD_BYTES: Final = 200
 """About the memory that a command takes beside its body and its fields, and a decoded field beside its texts."""
 
-ExtFields: TypeAlias = dict[str, str] | msgspec.Raw | bytes | None
-"""extFields as a mapping, as JSON text, as entries of the ROCKETMQ codec, or None if the frame has none."""
+ExtFields: TypeAlias = dict[str, str] | msgspec.Raw | bytes | Header | None
+"""extFields as a mapping, as JSON text, as entries of the ROCKETMQ codec, as a record whose values are within their
+bounds, or None if the frame has none."""
 
 H = TypeVar("H", bound=Header)
 
@@ -108,6 +110,8 @@ class RemotingCommand:
             return ext
         if isinstance(ext, msgspec.Raw):  # tested first: type checkers treat it as a subtype of bytes
             fields = decode_ext_json(ext)
+        elif isinstance(ext, Header):
+            fields = encode_header(ext)
         else:
             fields = decode_entries(ext, 0, len(ext))
         self._ext = fields
@@ -128,6 +132,8 @@ class RemotingCommand:
             count += sum([HELD_FIELD_BYTES + len(name) + len(value) for name, value in ext.items()])
         elif isinstance(ext, msgspec.Raw):
             count += memoryview(ext).nbytes
+        elif isinstance(ext, Header):
+            count += HELD_BYTES
         elif ext is not None:
             count += len(ext)
         return count
@@ -138,7 +144,9 @@ class RemotingCommand:
         if isinstance(ext, msgspec.Raw):
             return decode_header_json(cls, ext)
         header: H | None = self._usual_header(cls, cls)
-        return header if header is not None else decode_header(cls, self.ext_fields or {})
+        if header is not None:
+            return header
+        return ext if isinstance(ext, cls) else decode_header(cls, self.ext_fields or {})
 
     def header_values(self, cls: type[Header]) -> tuple[Any, ...]:
         """Return the values of the typed header in the order of its fields, for the most frequent requests: to make a

@@ -11,6 +11,7 @@ import socket
 import ssl as _ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import trio
 
@@ -33,7 +34,7 @@ log = get_logger("triomq.remoting.client")
 MAX_ADDRESSES = 4096
 SWEEP_SECONDS = 10
 
-TlsContext = _ssl.SSLContext | Callable[[], _ssl.SSLContext]
+TlsContext: TypeAlias = "_ssl.SSLContext | Callable[[], _ssl.SSLContext]"
 """The context of new connections, or what returns it (ClientCertificates.current), so that certificates can change."""
 
 

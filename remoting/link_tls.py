@@ -35,11 +35,15 @@ class LinkTlsMode(Enum):
 
 
 class PeerAuth(Enum):
-    """Whether who connects has to present a certificate."""
+    """Whether who connects has to present a certificate. The values are those of ssl.VerifyMode."""
 
-    none = ssl.CERT_NONE
-    optional = ssl.CERT_OPTIONAL
-    require = ssl.CERT_REQUIRED
+    none = 0
+    optional = 1
+    require = 2
+
+    @property
+    def verify_mode(self) -> ssl.VerifyMode:
+        return ssl.VerifyMode(self.value)
 
 
 class LinkTlsSettings(SettingsRecord, frozen=True, kw_only=True):
@@ -88,7 +92,7 @@ class LinkTls:
         self.accepting: ServerCertificates | None = None
         self.dialing: ClientCertificates | None = None
         if accepts and settings.mode is not LinkTlsMode.disabled:
-            auth = settings.needs_certificate.value
+            auth = settings.needs_certificate.verify_mode
             self.accepting = ServerCertificates(tls, what=accepts, client_auth=auth)
         if dials and settings.is_dialing_secure:
             self.dialing = ClientCertificates(tls, what=dials, checks=True)

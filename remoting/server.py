@@ -122,7 +122,7 @@ class RemotingServer:
         self._guard = guard
         self._tls_mode = tls_mode
         self._tls_context = tls_context
-        self._tls_outgoing = ssl.MemoryBIO()  # of all connections: see tls_transport
+        self._tls_outgoing: ssl.MemoryBIO | None = None  # of all connections: see tls_transport
         self._bound: list[tuple[network.Listening, Port]] = []
         self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
         self._step_line = StepLine(turn.scheduler)
@@ -398,6 +398,8 @@ class RemotingServer:
                 self._tls_failed.failed(ends[0].text, "no certificate can be used here; an earlier line says why")
                 return
             secured: Secured | None = None
+            if self._tls_outgoing is None:  # ssl is loaded by the first of them (daemon/deferred.py)
+                self._tls_outgoing = ssl.MemoryBIO()
             try:
                 with first.scope:
                     secured = await secure(sock, context, self._tls_outgoing)

@@ -29,7 +29,6 @@ from triomq.remoting.secret_file import read_secret
 log = get_logger("triomq.remoting.tls")
 
 DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
-_CLIENT_AUTH = {"optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
 
 class TlsError(Exception):
@@ -88,7 +87,8 @@ class TlsSettings(SettingsRecord, frozen=True, kw_only=True):
         """What the server requires of its clients; see the module's docstring."""
         if self.is_test_mode or not _is_true(self.check_clients_text):
             return ssl.CERT_NONE
-        return _CLIENT_AUTH.get(self.client_auth_text.lower(), ssl.CERT_NONE)
+        modes = {"optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+        return modes.get(self.client_auth_text.lower(), ssl.CERT_NONE)
 
     @property
     def checks_servers(self) -> bool:
@@ -127,7 +127,7 @@ def make_server_context(settings: TlsSettings, client_auth: ssl.VerifyMode | Non
     context.verify_mode = settings.client_auth if client_auth is None else client_auth
     if context.verify_mode is not ssl.CERT_NONE:
         _load_trust(context, settings.server_trust, ssl.Purpose.CLIENT_AUTH)
-    elif client_auth is None and settings.client_auth_text.lower() in _CLIENT_AUTH:
+    elif client_auth is None and settings.client_auth_text.lower() in ("optional", "require"):
         log.warning("client certificates not requested", because="tls.server.authClient is false")
     return context
 

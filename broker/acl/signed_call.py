@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from triomq.protocol.command import RemotingCommand
+from triomq.protocol.headers.base import Header, encode_header
 from triomq.protocol.signature import ACCESS_KEY
 
-Fields: TypeAlias = dict[str, str] | None
+Fields: TypeAlias = dict[str, str] | Header | None
 
 _AUTHORIZATION: Final = re.compile(
     rb"MQv2-HMAC-SHA1 +Credential=([^,/ ]*)[^,]*, *SignedHeaders=[^,]*, *Signature=(\w+)\Z"
@@ -38,7 +39,8 @@ class CallRequest(RemotingCommand):
         found = _AUTHORIZATION.match(authorization) if authorization is not None else None
         access_key = found[1].decode("utf-8", "replace") if found is not None else ""
         if access_key:
-            ext_fields = {**(ext_fields or {}), ACCESS_KEY: access_key}
+            texts = encode_header(ext_fields) if isinstance(ext_fields, Header) else ext_fields or {}
+            ext_fields = {**texts, ACCESS_KEY: access_key}
         super().__init__(code, ext_fields, body, 0, opaque, None, 0, language)
         self._signature = found[2].lower() if found is not None else b""
         self._date = headers.get(b"x-mq-date-time", b"")

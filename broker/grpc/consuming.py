@@ -16,15 +16,21 @@ from triomq.broker.grpc.gathering import Gathering, ask
 from triomq.broker.grpc.held import Place
 from triomq.broker.grpc.messages import fill, set_ms, to_ms
 from triomq.broker.grpc.results import OK, Refused, check, code_of, set_status, sum_up
-from triomq.broker.grpc.routes import ALL_QUEUES, Routes, legal_topic
+from triomq.broker.grpc.routes import ALL_QUEUES, Routes, legal_group, legal_topic
 from triomq.broker.grpc.traces import Traces
 from triomq.broker.pop.group_queues import Key
 from triomq.broker.pop.in_flight import HELD_MS
 from triomq.broker.processors.pop import MAX_INVISIBLE_MS, MAX_MESSAGES, MIN_INVISIBLE_MS
 from triomq.grpc_front import schema
+from triomq.protocol.bounds import NAME_CHARACTERS
 from triomq.protocol.codes import POLLING_FULL, POLLING_TIMEOUT, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand
-from triomq.protocol.headers.pop import ChangeInvisibleTimeResponseHeader
+from triomq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageRequestHeader,
+)
 from triomq.protocol.receipt_handle import NORMAL, ReceiptHandle, ReceiptHandleError, parse_handle
 from triomq.protocol.record import iterate_records
 from triomq.protocol.response_template import TemplatedResponse
@@ -76,23 +82,25 @@ class Consuming:
             text = f"an invisible duration of {invisible_ms} ms: from {MIN_INVISIBLE_MS} to {MAX_INVISIBLE_MS}"
             raise Refused(Code.ILLEGAL_INVISIBLE_TIME, text)
         expression = request.filter_expression
-        fields = {
-            "consumerGroup": request.group.name,
-            "topic": topic,
+        group, count = legal_group(request.group.name), request.batch_size
+        in_order = self._is_in_order(group)
+        header = PopMessageRequestHeader(
+            consumer_group=group,
+            topic=topic,
             # Simple consumers name a queue of the route, and mean its broker.
-            "queueId": str(request.message_queue.id if is_push else ALL_QUEUES),
-            "maxMsgNums": str(min(request.batch_size, MAX_MESSAGES) if request.batch_size > 0 else MAX_MESSAGES),
-            "invisibleTime": str(invisible_ms),
-            "pollTime": str(_wait_ms(call, request)),
-            "bornTime": str(self._now_ms()),
-            "initMode": "1",
-            "expType": SQL92 if expression.type == _SQL else TAG,
-            "exp": expression.expression or "*",
-        }
-        if self._is_in_order(request.group.name):
-            fields |= {"order": "true", "attemptId": request.attempt_id}
-        deliver = partial(self._deliver, call, topic, request.group.name, is_push)
-        ask(call, RequestCode.POP_MESSAGE, fields, deliver)
+            queue_id=request.message_queue.id if is_push else ALL_QUEUES,
+            max_msg_nums=min(count, MAX_MESSAGES) if count > 0 else MAX_MESSAGES,
+            invisible_time=invisible_ms,
+            poll_time=_wait_ms(call, request),
+            born_time=self._now_ms(),
+            init_mode=1,
+            exp_type=SQL92 if expression.type == _SQL else TAG,
+            exp=expression.expression or "*",
+            order=in_order,
+            attempt_id=_attempt(request) if in_order else None,
+        )
+        deliver = partial(self._deliver, call, topic, group, is_push)
+        ask(call, RequestCode.POP_MESSAGE, header, deliver)
 
     def _deliver(self, call: Call, topic: str, group: str, is_push: bool, response: RemotingCommand) -> None:
         """Send what a receive got. Raises Refused."""
@@ -137,7 +145,7 @@ class Consuming:
 
     def acknowledge(self, call: Call, request: Any) -> None:
         """AckMessage. Raises Refused."""
-        topic, group = legal_topic(request.topic.name), request.group.name
+        topic, group = legal_topic(request.topic.name), legal_group(request.group.name)
         if not request.entries:
             raise Refused(Code.BAD_REQUEST, "the request acknowledges nothing")
         acks = [(entry.message_id, entry.receipt_handle) for entry in request.entries]
@@ -149,42 +157,47 @@ class Consuming:
                 code = _code_of_handle(response)
                 set_status(answer.entries.add(message_id=message_id, receipt_handle=text).status, code, response.remark)
                 if code == OK:
-                    call.client.held.done(_place(topic, group, handle))
+                    call.client.held.done(topic, group, handle.queue_id, _offset(handle))
                     self._traces.consumed(call.client, group, message_id, handle, is_good=True)
             sum_up(answer)
             call.reply(answer)
 
         gathering = Gathering(call, len(handles), done)
         for place, ((_, text), handle) in enumerate(zip(acks, handles, strict=True)):
-            fields = _handle_fields(topic, group, handle, text)
-            gathering.ask(place, RequestCode.ACK_MESSAGE, fields)
+            gathering.ask(place, RequestCode.ACK_MESSAGE, _ack_header(topic, group, handle, text))
 
     def change_invisible_duration(self, call: Call, request: Any) -> None:
         """ChangeInvisibleDuration. Raises Refused."""
-        topic, group = legal_topic(request.topic.name), request.group.name
+        topic, group = legal_topic(request.topic.name), legal_group(request.group.name)
         handle = _handle(request.receipt_handle)
         invisible_ms = to_ms(request.invisible_duration)
         if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
             text = f"an invisible duration of {invisible_ms} ms: from 0 to {MAX_INVISIBLE_MS}"
             raise Refused(Code.ILLEGAL_INVISIBLE_TIME, text)
-        fields = _handle_fields(topic, group, handle, request.receipt_handle)
-        fields["invisibleTime"] = str(max(invisible_ms, MIN_INVISIBLE_MS))
+        header = ChangeInvisibleTimeRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=handle.queue_id,
+            extra_info=request.receipt_handle,
+            offset=_offset(handle),
+            invisible_time=max(invisible_ms, MIN_INVISIBLE_MS),
+        )
 
         def changed(response: RemotingCommand) -> None:
             _check_handle(response)
-            was_held = call.client.held.done(_place(topic, group, handle))
+            was_held = call.client.held.done(topic, group, handle.queue_id, _offset(handle))
             if was_held:  # a simple consumer may only want more time
                 self._traces.consumed(call.client, group, request.message_id, handle, is_good=False)
-            header = response.header(ChangeInvisibleTimeResponseHeader)
-            new = handle._replace(popped_ms=header.pop_time, invisible_ms=header.invisible_time)
+            answer = response.header(ChangeInvisibleTimeResponseHeader)
+            new = handle._replace(popped_ms=answer.pop_time, invisible_ms=answer.invisible_time)
             call.reply(schema.ChangeInvisibleDurationResponse(receipt_handle=new.text()))
 
-        ask(call, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, changed)
+        ask(call, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, changed)
 
     def forward_to_dead_letters(self, call: Call, request: Any) -> None:
         """ForwardMessageToDeadLetterQueue: the message goes to the dead letters, and then counts as acknowledged.
         Raises Refused."""
-        topic, group = legal_topic(request.topic.name), request.group.name
+        topic, group = legal_topic(request.topic.name), legal_group(request.group.name)
         handle = _handle(request.receipt_handle)
         entries = self._reading.queue_entries(topic, handle.queue_id, _offset(handle), 1)
         if not entries:
@@ -199,14 +212,14 @@ class Consuming:
 
         def acknowledged(response: RemotingCommand) -> None:
             _check_handle(response)
-            call.client.held.done(_place(topic, group, handle))
+            call.client.held.done(topic, group, handle.queue_id, _offset(handle))
             self._traces.consumed(call.client, group, request.message_id, handle, is_good=False)
             call.reply(schema.ForwardMessageToDeadLetterQueueResponse())
 
         def sent_back(response: RemotingCommand) -> None:
             check(response)
-            fields = _handle_fields(topic, group, handle, request.receipt_handle)
-            ask(call, RequestCode.ACK_MESSAGE, fields, acknowledged)
+            header = _ack_header(topic, group, handle, request.receipt_handle)
+            ask(call, RequestCode.ACK_MESSAGE, header, acknowledged)
 
         ask(call, RequestCode.CONSUMER_SEND_MSG_BACK, back, sent_back)
 
@@ -232,6 +245,14 @@ def _wait_ms(call: Call, request: Any) -> int:
     return int(seconds * 1000)
 
 
+def _attempt(request: Any) -> str:
+    """Return the id of an attempt to receive in order. Raises Refused."""
+    attempt: str = request.attempt_id
+    if len(attempt) > NAME_CHARACTERS:
+        raise Refused(Code.BAD_REQUEST, f"an attempt_id of {len(attempt)} characters, at most {NAME_CHARACTERS}")
+    return attempt
+
+
 def _handle(text: str) -> ReceiptHandle:
     try:
         handle = parse_handle(text)
@@ -247,18 +268,10 @@ def _offset(handle: ReceiptHandle) -> int:
     return handle.queue_offset
 
 
-def _place(topic: str, group: str, handle: ReceiptHandle) -> Place:
-    return Key(topic, group, handle.queue_id), _offset(handle)
-
-
-def _handle_fields(topic: str, group: str, handle: ReceiptHandle, text: str) -> dict[str, str]:
-    return {
-        "consumerGroup": group,
-        "topic": topic,
-        "queueId": str(handle.queue_id),
-        "extraInfo": text,
-        "offset": str(handle.queue_offset),
-    }
+def _ack_header(topic: str, group: str, handle: ReceiptHandle, text: str) -> AckMessageRequestHeader:
+    return AckMessageRequestHeader(
+        consumer_group=group, topic=topic, queue_id=handle.queue_id, extra_info=text, offset=_offset(handle)
+    )
 
 
 def _code_of_handle(response: RemotingCommand) -> int:

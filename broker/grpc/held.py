@@ -19,9 +19,11 @@ class Held:
     def add(self, place: Place, popped_ms: int) -> None:
         self._popped[place] = popped_ms
 
-    def done(self, place: Place) -> bool:
+    def done(self, topic: str, group: str, queue_id: int, queue_offset: int) -> bool:
         """Forget a message. Return whether it was held."""
-        return self._popped.pop(place, None) is not None
+        if not self._popped:
+            return False
+        return self._popped.pop((Key(topic, group, queue_id), queue_offset), None) is not None
 
     def forget(self) -> None:
         """Leave all with the client: the broker stops, and the client may find it again (in_flight.HELD_MS)."""

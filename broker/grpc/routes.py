@@ -18,7 +18,13 @@ from triomq.broker.grpc.others import OtherBrokers, Part
 from triomq.broker.grpc.results import Refused
 from triomq.grpc_front import schema
 from triomq.protocol import permission
-from triomq.protocol.system_topics import TopicRefused, check_not_system_topic, check_topic_name
+from triomq.protocol.system_topics import (
+    GroupTooLong,
+    TopicRefused,
+    check_group_length,
+    check_not_system_topic,
+    check_topic_name,
+)
 
 Code: Final = schema.Code
 DEFAULT_PORT: Final = 8081
@@ -140,6 +146,15 @@ def legal_topic(name: str) -> str:
         check_not_system_topic(name)
     except TopicRefused as error:
         raise Refused(Code.ILLEGAL_TOPIC, str(error)) from None
+    return name
+
+
+def legal_group(name: str) -> str:
+    """Return the name of a consumer group. Raises Refused."""
+    try:
+        check_group_length(name)
+    except GroupTooLong as error:
+        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, str(error)) from None
     return name
 
 

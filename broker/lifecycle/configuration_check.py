@@ -141,6 +141,6 @@ def _tls_problems(configuration: Configuration) -> Iterator[str]:
             links = [configuration.member_tls]
         for link in links:
             if link.mode is not LinkTlsMode.disabled and not tls.is_test_mode:
-                make_server_context(tls, link.needs_certificate.value)
+                make_server_context(tls, link.needs_certificate.verify_mode)
     except TlsError as error:
         yield str(error)

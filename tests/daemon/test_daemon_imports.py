@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from fresh_python import printed
 
+from triomq.daemon.deferred import defer
+
 
 def test_a_broker_that_checks_no_access_imports_no_access_control() -> None:
     program = (
@@ -25,3 +27,28 @@ classes = {{each for each in classes if "__dataclass_fields__" in vars(each) and
 print(*sorted(each.__name__ for each in classes))
 """
     assert printed(program) == others
+
+
+@pytest.mark.parametrize("daemon", ["broker", "namesrv"])
+def test_a_daemon_without_tls_loads_neither_ssl_nor_asyncio(daemon: str) -> None:
+    program = f"import sys, triomq.{daemon}.__main__; print(*sorted({{'_ssl', 'asyncio.events'}} & set(sys.modules)))"
+    assert printed(program) == []
+
+
+def test_a_module_that_was_put_off_is_whole_when_it_is_used() -> None:
+    program = """
+import sys
+from triomq.daemon.deferred import defer
+
+defer("json", "sys")
+import json
+before = "json.decoder" in sys.modules
+read = json.loads
+print(before, read is sys.modules["json"].loads, json.loads("[1]") == [1], sys.modules["json"] is not json)
+"""
+    assert printed(program) == ["False", "True", "True", "True"]
+
+
+def test_a_module_that_does_not_exist_cannot_be_put_off() -> None:
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        defer("nowhere")

@@ -135,6 +135,24 @@ async def test_an_invisible_time_has_its_limits(broker: Lab, seconds: int) -> No
     assert answer.status == Code.ILLEGAL_INVISIBLE_TIME
 
 
+@pytest.mark.parametrize(
+    ("group", "attempt", "code"), [("g" * 256, "", Code.ILLEGAL_CONSUMER_GROUP), (GROUP, "a" * 1025, Code.BAD_REQUEST)]
+)
+async def test_names_in_a_receive_have_a_longest_length(broker: Lab, group: str, attempt: str, code: int) -> None:
+    in_order(broker)
+    client = await broker.client()
+    request = receiving(group)
+    request.attempt_id = attempt
+    assert (await client.call("ReceiveMessage", request)).status == code
+
+
+async def test_the_group_of_an_acknowledgement_has_a_longest_length(broker: Lab) -> None:
+    client = await receiver(broker)
+    await send(broker, b"1")
+    (got,) = await until(client, 1)
+    assert (await client.call("AckMessage", acknowledging("g" * 256, got))).status == Code.ILLEGAL_CONSUMER_GROUP
+
+
 async def test_a_message_is_forwarded_to_the_dead_letters(broker: Lab) -> None:
     client = await receiver(broker)
     await send(broker, b"1")
