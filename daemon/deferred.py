@@ -1,8 +1,11 @@
-"""Modules that are loaded when something of them is used, and not when they are imported.
+"""Modules that dependencies import and daemons do not use.
 
 trio imports ssl and structlog imports asyncio, of which a daemon without TLS uses nothing: together some 3 MiB, and a
-tenth of what a start takes. `importlib.util.LazyLoader` cannot put this off, because its modules are loaded as soon as
-a second `import` statement names them.
+tenth of what a start takes. They are loaded when something of them is used. `importlib.util.LazyLoader` cannot put this
+off, because its modules are loaded as soon as a second `import` statement names them.
+
+structlog also imports what makes tracebacks colorful, and greenlet, if other packages have brought them along: 4 MiB
+more in a daemon that shows no colors.
 """
 
 from __future__ import annotations
@@ -37,3 +40,15 @@ def defer(*names: str) -> None:
         if module.__spec__ is None:
             raise ModuleNotFoundError(f"no module named {name!r} to put off")
         sys.modules[name] = module
+
+
+def import_without(name: str, *others: str) -> None:
+    """Import a module that does without these packages where they are not installed, as if they were not. They can be
+    imported afterwards."""
+    hidden = [other for other in others if other not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: "import" raises ModuleNotFoundError
+    try:
+        importlib.import_module(name)
+    finally:
+        for other in hidden:
+            del sys.modules[other]

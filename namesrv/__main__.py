@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from triomq.daemon.deferred import defer
+from triomq.daemon.deferred import defer, import_without
 
 defer("asyncio", "ssl")  # before anything imports them
+import_without("structlog", "better_exceptions", "colorama", "greenlet", "rich")
 
 import os
 import sys

@@ -65,9 +65,22 @@ def default_columns(row_format: str, include_properties: bool, *, of_store: bool
     return {name: kind for name, kind in columns.items() if include_properties or name != "properties"}
 
 
+def chosen_columns(names: Sequence[str], row_format: str) -> dict[str, str]:
+    """Return column name -> Spark type for reads with the option `columns`. Raises OptionError."""
+    known = _known(row_format)
+    for name in names:
+        if name not in known:
+            raise OptionError(f"option columns: there is no column {name!r}; the columns are {', '.join(known)}")
+    return {name: known[name] for name in names}
+
+
+def _known(row_format: str) -> dict[str, str]:
+    return {**KAFKA_COLUMNS, "headers": KAFKA_HEADERS} if row_format == "kafka" else {**STORE_COLUMNS, **MORE_COLUMNS}
+
+
 def check_columns(asked: Sequence[tuple[str, str]], row_format: str) -> list[str]:
     """Return the names of the requested (name, Spark type) columns. Raises OptionError for the first invalid one."""
-    known = {**KAFKA_COLUMNS, "headers": KAFKA_HEADERS} if row_format == "kafka" else {**STORE_COLUMNS, **MORE_COLUMNS}
+    known = _known(row_format)
     names = []
     for name, kind in asked:
         expected = known.get(name)

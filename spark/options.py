@@ -16,6 +16,7 @@ from triomq.protocol.secret_text import SecretError
 from triomq.protocol.subscription import SQL92, SUB_ALL, TAG, SubscriptionError, build_subscription
 from triomq.remoting.secret_file import read_secret
 from triomq.spark import positions
+from triomq.spark.columns import chosen_columns, default_columns
 from triomq.spark.errors import OptionError
 
 DEFAULT_SOURCE_GROUP: Final = "SPARK_SOURCE"
@@ -62,6 +63,7 @@ SOURCE_OPTIONS: Final = (
     "maxRatePerTask",
     "pushDownFilters",
     "maxRecordsPerPartition",
+    "columns",
 )
 STORE_OPTIONS: Final = (
     "path",
@@ -81,6 +83,7 @@ STORE_OPTIONS: Final = (
     "startingOffset",
     "endingOffset",
     "maxRecordsPerPartition",
+    "columns",
 )
 SINK_OPTIONS: Final = (
     *_CONNECTION,
@@ -323,6 +326,17 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         max_rate_per_task=table.number("maxRatePerTask", 0),
         push_down_filters=table.flag("pushDownFilters", False),
     )
+
+
+def columns_to_read(table: OptionTable, *, of_store: bool = False) -> dict[str, str]:
+    """Return column name -> Spark type for reads without a schema. Raises OptionError."""
+    row_format = table.choice("rowFormat", "rocketmq", ("rocketmq", "kafka"))
+    text = table.text("columns")
+    if text is None:
+        includes = table.flag("includeProperties", row_format == "rocketmq")
+        return default_columns(row_format, includes, of_store=of_store)
+    names = [name.strip() for name in text.split(",")]
+    return chosen_columns(list(dict.fromkeys(names)), row_format)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

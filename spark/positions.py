@@ -17,6 +17,8 @@ from triomq.spark.errors import OptionError
 EARLIEST: Final = -2
 LATEST: Final = -1
 
+MAX_QUEUES_SHOWN: Final = 8
+
 Positions = dict[MessageQueue, int]
 """Queue -> queue offset of the next message."""
 
@@ -99,21 +101,39 @@ def _cut(item: Range, count: int) -> list[Range]:
 
 
 def resolve(
-    wanted: Mapping[MessageQueue, int],
+    wanted: Mapping[MessageQueue, int] | None,
     queues: list[MessageQueue],
     default: int,
     option: str,
     bound: Callable[[MessageQueue, int], int],
 ) -> Positions:
-    """Return the offsets of `queues` from an option that names some of them. `bound(queue, EARLIEST or LATEST)` returns
-    the actual offset. Raises OptionError for a queue that is not read."""
-    for queue in wanted:
-        if queue not in queues:
-            raise OptionError(
-                f"option {option}: {queue.topic}/{queue.broker_name}/{queue.queue_id} is not a queue that is read"
-            )
+    """Return the offsets of `queues` from an option that names all of them; None: it names none, and all have the
+    default. `bound(queue, EARLIEST or LATEST)` returns the actual offset. Raises OptionError for a queue that is not
+    read, and for one that is read and not named."""
+    if wanted is None:
+        wanted = {}
+    else:
+        for queue in wanted:
+            if queue not in queues:
+                raise OptionError(f"option {option}: {_name(queue)} is not a queue that is read")
+        check_named([queue for queue in queues if queue not in wanted], option, "-2 means earliest, -1 latest")
     positions: Positions = {}
     for queue in queues:
         offset = wanted.get(queue, default)
         positions[queue] = bound(queue, offset) if offset in (EARLIEST, LATEST) else offset
     return positions
+
+
+def check_named(missing: list[MessageQueue], option: str, hint: str) -> None:
+    """Raise OptionError if an option that must name each queue leaves these out."""
+    if missing:
+        names = ", ".join(_name(queue) for queue in missing[:MAX_QUEUES_SHOWN])
+        more = f" and {len(missing) - MAX_QUEUES_SHOWN} more" if len(missing) > MAX_QUEUES_SHOWN else ""
+        raise OptionError(
+            f"option {option}: it leaves out {names}{more}; name each queue that is read ({hint}), or read fewer "
+            "queues with assign"
+        )
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"

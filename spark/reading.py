@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -26,8 +26,6 @@ from triomq.spark.options import Bound, SourceOptions
 from triomq.spark.positions import EARLIEST, LATEST, Positions
 from triomq.spark.pulling import Pull, QueueRange
 from triomq.spark.time_search import offsets_at_time
-
-_TIME_NEVER: Final = 2**62
 
 
 class QueuePart(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -162,11 +160,12 @@ class Plan:
             return edges[which][queue]
 
         name = f"{option}Offsets"
-        wanted = positions.from_tree(bound.offsets, f"option {name}") if bound.offsets else {}
+        wanted = positions.from_tree(bound.offsets, f"option {name}") if bound.offsets is not None else None
         return positions.resolve(wanted, queues, bound.default, name, edge)
 
     def _by_time(self, bound: Bound, queues: list[MessageQueue], option: str) -> Positions:
         times: dict[MessageQueue, int] = {}
+        missing: list[MessageQueue] = []
         for queue in queues:
             wanted: Any = bound.timestamp_ms
             if bound.timestamps is not None:
@@ -176,18 +175,17 @@ class Plan:
                 if isinstance(wanted, dict):
                     wanted = wanted.get(str(queue.queue_id))
             if wanted is None:
-                wanted = 0 if bound.default == EARLIEST else _TIME_NEVER
+                missing.append(queue)
+                continue
             if type(wanted) is not int:
                 raise OptionError(f"option {option}: {queue.topic}: expected a time in ms, found {wanted!r}")
             times[queue] = wanted
-        timed = [queue for queue in queues if 0 < times[queue] < _TIME_NEVER]
+        positions.check_named(missing, option, "0 means earliest")
+        earliest = [queue for queue in queues if times[queue] == 0]
+        timed = [queue for queue in queues if times[queue] != 0]
         found = offsets_at_time(self.cluster, times, self.options.group, timed) if timed else {}
-        if len(timed) < len(queues):
-            found |= {
-                queue: (self.cluster.min_offsets if times[queue] == 0 else self.cluster.max_offsets)([queue])[queue]
-                for queue in queues
-                if queue not in found
-            }
+        if earliest:
+            found |= self.cluster.min_offsets(earliest)
         return found
 
     def parts(self, starts: Positions, ends: Positions) -> list[QueuePart]:

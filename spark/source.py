@@ -29,8 +29,8 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import TAG
 from triomq.spark import positions
 from triomq.spark.cluster import Cluster
-from triomq.spark.columns import check_columns, default_columns
-from triomq.spark.options import Bound, OptionTable, SourceOptions, source_options
+from triomq.spark.columns import check_columns
+from triomq.spark.options import SOURCE_OPTIONS, Bound, OptionTable, SourceOptions, columns_to_read, source_options
 from triomq.spark.positions import Positions
 from triomq.spark.pushdown import MAX_OFFSET, Limits, pushed
 from triomq.spark.reading import Plan, QueuePart, latest, read_part, wanted_tags
@@ -53,9 +53,8 @@ class RocketMQSource(DataSource):  # type: ignore[misc, unused-ignore]
         return "rocketmq"
 
     def schema(self) -> str:
-        table = OptionTable(self.options, ())
-        row_format = table.choice("rowFormat", "rocketmq", ("rocketmq", "kafka"))
-        return ddl(default_columns(row_format, table.flag("includeProperties", row_format == "rocketmq")))
+        source_options(self.options, streaming=False)  # what is wrong is said by load(), and not by the first action
+        return ddl(columns_to_read(OptionTable(self.options, SOURCE_OPTIONS)))
 
     def reader(self, schema: Any) -> BatchReader:
         options = source_options(self.options, streaming=False)

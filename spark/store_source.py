@@ -21,9 +21,8 @@ from triomq.protocol.java_properties import parse as parse_java_properties
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.record import QUEUE_ID_AT
 from triomq.spark import positions
-from triomq.spark.columns import default_columns
 from triomq.spark.errors import DataLost, OptionError
-from triomq.spark.options import OptionTable, StoreOptions, store_options
+from triomq.spark.options import STORE_OPTIONS, OptionTable, StoreOptions, columns_to_read, store_options
 from triomq.spark.pushdown import MAX_OFFSET, Limits, pushed
 from triomq.spark.source import columns_of, ddl
 from triomq.spark.store_files import (
@@ -76,10 +75,8 @@ class StoreSource(DataSource):  # type: ignore[misc, unused-ignore]
         return "rocketmq-store"
 
     def schema(self) -> str:
-        table = OptionTable(self.options, ())
-        row_format = table.choice("rowFormat", "rocketmq", ("rocketmq", "kafka"))
-        includes = table.flag("includeProperties", row_format == "rocketmq")
-        return ddl(default_columns(row_format, includes, of_store=True))
+        store_options(self.options)  # what is wrong is said by load(), and not by the first action
+        return ddl(columns_to_read(OptionTable(self.options, STORE_OPTIONS), of_store=True))
 
     def reader(self, schema: Any) -> StoreReader:
         options = store_options(self.options)

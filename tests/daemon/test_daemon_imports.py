@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fresh_python import printed
 
@@ -31,8 +33,8 @@ print(*sorted(each.__name__ for each in classes))
 
 @pytest.mark.parametrize("daemon", ["broker", "namesrv"])
 def test_a_daemon_without_tls_loads_neither_ssl_nor_asyncio(daemon: str) -> None:
-    program = f"import sys, triomq.{daemon}.__main__; print(*sorted({{'_ssl', 'asyncio.events'}} & set(sys.modules)))"
-    assert printed(program) == []
+    loaded = "{'_ssl', 'asyncio.events', 'rich', 'greenlet', 'colorama'} & set(sys.modules)"
+    assert printed(f"import sys, triomq.{daemon}.__main__; print(*sorted({loaded}))") == []
 
 
 def test_a_module_that_was_put_off_is_whole_when_it_is_used() -> None:
@@ -52,3 +54,19 @@ print(before, read is sys.modules["json"].loads, json.loads("[1]") == [1], sys.m
 def test_a_module_that_does_not_exist_cannot_be_put_off() -> None:
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         defer("nowhere")
+
+
+def test_a_module_is_imported_without_packages_that_are_there_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "colors.py").write_text("")
+    (tmp_path / "page.py").write_text("try:\n    import colors\nexcept ImportError:\n    colors = None\n")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from triomq.daemon.deferred import import_without
+
+import_without("page", "colors")
+import page
+print(page.colors, "colors" in sys.modules)
+import colors
+"""
+    assert printed(program) == ["None", "False"]

@@ -13,7 +13,7 @@ import pytest
 from plain_rows import schema_of, store_rows, topic_rows
 
 from triomq.protocol.message_queue import MessageQueue
-from triomq.spark.errors import DataLost
+from triomq.spark.errors import DataLost, OptionError
 from triomq.spark.markers import StoredRows
 
 pytestmark = pytest.mark.spark
@@ -64,9 +64,13 @@ def test_bounds_by_time_for_topics_brokers_and_queues(cluster: Any, filled: str)
     earlier = keys([row for row in rows if row["storeTimestamp"] < middle])
     assert keys(topic_rows(cluster, subscribe=filled, startingOffsetsByTimestamp=json.dumps({filled: ms}))) == later
     assert keys(topic_rows(cluster, subscribe=filled, endingTimestamp=str(ms))) == earlier
-    one_queue = json.dumps({filled: {"broker-a": {"1": ms}}})
-    found = keys(topic_rows(cluster, subscribe=filled, endingOffsetsByTimestamp=one_queue))
-    assert found == keys([row for row in rows if row["queueId"] != 1 or row["storeTimestamp"] < middle])
+    ids = sorted({str(row["queueId"]) for row in rows})
+    one_queue = {filled: {"broker-a": {**dict.fromkeys(ids, 0), "1": ms}}}
+    found = keys(topic_rows(cluster, subscribe=filled, startingOffsetsByTimestamp=json.dumps(one_queue)))
+    assert found == keys([row for row in rows if row["queueId"] != 1 or row["storeTimestamp"] >= middle])
+    del one_queue[filled]["broker-a"]["0"]
+    with pytest.raises(OptionError, match=f"option endingOffsetsByTimestamp: it leaves out {filled}/broker-a/0; name"):
+        topic_rows(cluster, subscribe=filled, endingOffsetsByTimestamp=json.dumps(one_queue))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_count_with_a_filter_is_exact_also_when_hashes_collide(cluster: Any, t
 
 
 def test_a_count_fails_as_the_read_does(cluster: Any, tagged: str) -> None:
-    beyond = json.dumps({tagged: {"broker-a": {"0": 10_000}}})
+    beyond = json.dumps({tagged: {"broker-a": {"0": 10_000, "1": -2}}})
     with pytest.raises(DataLost, match=r"offset 10000 of .* is beyond the end"):
         triomq.spark.count(**values(cluster, tagged, startingOffsets=beyond))
     assert triomq.spark.count(**values(cluster, tagged, startingOffsets=beyond, failOnDataLoss=False)) == MESSAGES // 2

@@ -19,6 +19,8 @@ from triomq.spark.options import (
     store_options,
 )
 from triomq.spark.positions import EARLIEST, LATEST
+from triomq.spark.source import RocketMQSource
+from triomq.spark.store_source import StoreSource
 
 GOOD = {"nameServer": "h:9876", "subscribe": "T"}
 
@@ -103,6 +105,7 @@ ELSEWHERE = {  # tested one by one, below or where their effect is tested
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
     "checkpointLocation",
+    "columns",
 }
 
 
@@ -226,3 +229,31 @@ def test_columns_that_do_not_exist_or_have_another_type() -> None:
     assert check_columns([("storeHost", "string"), ("body", "binary")], "rocketmq") == ["storeHost", "body"]
     assert "properties" not in default_columns("rocketmq", False)
     assert list(default_columns("kafka", True))[-1] == "headers"
+
+
+@pytest.mark.parametrize("source", [RocketMQSource, StoreSource])
+def test_a_frame_has_the_columns_that_are_named(source: type[Any]) -> None:
+    values = {**GOOD, "path": "/store", "columns": "body, crc"}
+    if source is StoreSource:
+        del values["nameServer"]
+    with pytest.raises(OptionError, match="option columns: there is no column 'crc'; the columns are topic, "):
+        source(values).schema()
+    assert source({**values, "columns": "body, tags,body"}).schema() == "body binary, tags string"
+    kafka = {**values, "columns": "headers", "rowFormat": "kafka"}
+    assert source(kafka).schema() == "headers array<struct<key:string,value:binary>>"
+
+
+@pytest.mark.parametrize(
+    ("source", "values", "message"),
+    [
+        (RocketMQSource, {"subscribe": "T"}, "option nameServer: missing"),
+        (RocketMQSource, {**GOOD, "startingofsets": "latest"}, "did you mean startingOffsets"),
+        (RocketMQSource, {**GOOD, "minPartitions": "few"}, "option minPartitions: 'few' is not a whole number"),
+        (StoreSource, {"path": "/store", "splitt": "queue"}, "did you mean split"),
+    ],
+)
+def test_what_is_wrong_with_options_is_said_when_a_frame_is_made(
+    source: type[Any], values: dict[str, str], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        source(values).schema()

@@ -72,9 +72,22 @@ def test_no_part_has_more_than_the_most_records(
 def test_earliest_and_latest_inside_json() -> None:
     a, b = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
     bounds = {positions.EARLIEST: 3, positions.LATEST: 9}
-    found = positions.resolve(
-        {a: -1}, [a, b], positions.EARLIEST, "startingOffsets", lambda queue, which: bounds[which] + queue.queue_id
-    )
+
+    def bound(queue: MessageQueue, which: int) -> int:
+        return bounds[which] + queue.queue_id
+
+    found = positions.resolve({a: -1, b: -2}, [a, b], positions.EARLIEST, "startingOffsets", bound)
     assert found == {a: 9, b: 4}
+    assert positions.resolve(None, [a, b], positions.LATEST, "startingOffsets", bound) == {a: 9, b: 10}
     with pytest.raises(OptionError, match="T/b/7 is not a queue"):
         positions.resolve({MessageQueue("T", "b", 7): 1}, [a], -2, "startingOffsets", lambda queue, which: 0)
+
+
+def test_offsets_as_json_name_every_queue_that_is_read() -> None:
+    queues = [MessageQueue("T", "b", queue_id) for queue_id in range(12)]
+    with pytest.raises(OptionError) as error:
+        positions.resolve({queues[0]: 5}, queues, positions.LATEST, "endingOffsets", lambda queue, which: 0)
+    assert str(error.value).startswith("option endingOffsets: it leaves out T/b/1, T/b/2, T/b/3,")
+    assert "T/b/8 and 3 more; name each queue" in str(error.value)
+    with pytest.raises(OptionError, match="T/b/0"):
+        positions.resolve({}, queues[:1], positions.LATEST, "endingOffsets", lambda queue, which: 0)

@@ -62,7 +62,7 @@ def test_what_is_written_is_read(spark: Any, cluster: Any, filled: str) -> None:
 
 def test_offsets_times_and_parts(spark: Any, cluster: Any, filled: str) -> None:
     rows = read(spark, cluster, filled).orderBy("storeTimestamp").collect()
-    some = json.dumps({filled: {"broker-a": {"0": 5, "1": -1}}})
+    some = json.dumps({filled: {"broker-a": {"0": 5, "1": -1, "2": 0, "3": 0}}})
     ends = {queue: sum(row.queueId == queue for row in rows) for queue in range(4)}
     assert read(spark, cluster, filled, startingOffsets=some).count() == ends[0] - 5 + ends[2] + ends[3]
     assert read(spark, cluster, filled, endingOffsets=some).where("queueId = 0").count() == 5
