@@ -8,6 +8,7 @@ be asked again: reads, and offsets of a group. Sending has its own rules (triomq
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -38,6 +39,9 @@ CONNECTION_ERRORS: Final = (OSError, FrameError)
 
 _CALLS_AT_ONCE: Final = 256
 _PAUSE_SECONDS: Final = 0.5
+_PATIENCE_SECONDS: Final = 3.0
+"""After this time somebody who waits is told for what."""
+_log: Final = logging.getLogger("triomq.spark")  # without any configuration its warnings are on standard error
 _never = threading.Event()  # waiting for it is a pause
 
 
@@ -95,7 +99,8 @@ class Cluster:
     def until_done(self, action: str, attempt: Callable[[], T]) -> T:
         """Repeat `attempt` while connections fail or brokers are not ready, up to retryTimeoutMs. Raises
         BrokerError saying what was tried (`action`) and what happened last."""
-        deadline = self.clock() + self.options.retry_timeout_ms / 1000
+        began, has_told = self.clock(), False
+        deadline = began + self.options.retry_timeout_ms / 1000
         while True:
             try:
                 return attempt()
@@ -105,8 +110,12 @@ class Cluster:
                 if not isinstance(error, Unreachable) and error.code not in NOT_READY:
                     raise
                 failure = error
-            if self.clock() + _PAUSE_SECONDS > deadline:
+            now = self.clock()
+            if now + _PAUSE_SECONDS > deadline:
                 raise BrokerError(f"{failure} (tried for {self.options.retry_timeout_ms} ms)", failure.code)
+            if not has_told and now - began >= _PATIENCE_SECONDS:
+                has_told = True
+                _log.warning("%s; trying for another %d s (retryTimeoutMs)", failure, deadline - now)
             self.pause()
 
     # -- name servers ------------------------------------------------------------------------------------------------

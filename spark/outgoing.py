@@ -126,7 +126,8 @@ class RowReader:
         if topic is None:
             topic = self._topic
         if topic is None or body is None:
-            raise OptionError(f"sink: a row has no {'topic' if topic is None else 'body'}")
+            which = f" with keys {str(keys)[:64]!r}" if keys is not None else ""
+            raise OptionError(f"sink: a row{which} has no {'topic' if topic is None else 'body'}")
         if topic not in self._checked_topics:
             self._check_topic(topic)
         if isinstance(body, str):

@@ -16,8 +16,10 @@ from triomq.client.core.queue_choice import by_sharding_key
 from triomq.client.core.results import SendResult
 from triomq.client.core.retry import RETRIED_SENDS
 from triomq.client.core.send_requests import SendRequests, send_result
+from triomq.protocol import property_names as names
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.properties import parse_bytes
 from triomq.protocol.record import BatchUnit, encode_batch_units
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC
 from triomq.spark.cluster import CONNECTION_ERRORS, NEW_TOPIC_QUEUES, Cluster
@@ -179,7 +181,7 @@ class Sender:
             except (*CONNECTION_ERRORS, Unreachable) as error:
                 failure = SendAborted(f"sending to {queue.topic}/{queue.broker_name} failed: {error}")
             except BrokerRefused as error:
-                failure = SendAborted(str(error), error.code)
+                failure = SendAborted(f"{error} ({_largest(messages)})", error.code)
                 refusals += 1
                 if error.code not in RETRIED_SENDS or refusals > self._retries:
                     raise failure from None
@@ -247,3 +249,12 @@ def _one_request(messages: Sequence[OutgoingMessage]) -> Outgoing:
         message_id="",
         is_batch=len(messages) > 1,
     )
+
+
+def _largest(messages: Sequence[OutgoingMessage]) -> str:
+    """Return which row of a request that was refused is the largest: a request is mostly refused for one."""
+    largest = max(messages, key=lambda message: message.size_bytes)
+    keys = parse_bytes(largest.properties).get(names.KEYS)
+    which = f"the largest of {len(messages)} rows" if len(messages) > 1 else "the row"
+    named = f" with keys {keys[:64]!r}" if keys else ""
+    return f"{which}{named} has {len(largest.body)} bytes of body and {len(largest.properties)} of properties"

@@ -145,16 +145,28 @@ _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 def as_text(summary: list[dict[str, Any]]) -> str:
     """The table for a terminal."""
-    lines = [
-        f"{'window (UTC)':<20}{'group':<32}{'max lag':>12}{'p50 ms':>10}{'p90 ms':>10}{'p99 ms':>10}{'max ms':>10}"
-    ]
+    lines = [f"{'window (UTC)':<20}{'group':<32}{'max lag':>12}{'p50':>10}{'p90':>10}{'p99':>10}{'max':>10}"]
     for row in summary:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["windowMs"] / 1000))
         lines.append(
-            f"{when:<20}{row['consumerGroup'][:31]:<32}{row['maxLag']:>12,}{row['p50']:>10,}{row['p90']:>10,}"
-            f"{row['p99']:>10,}{row['max']:>10,}"
+            f"{when:<20}{row['consumerGroup'][:31]:<32}{row['maxLag']:>12,}"
+            + "".join(f"{as_time(row[name]):>10}" for name in (*_SHARES, "max"))
         )
     return "\n".join(lines) + "\n"
+
+
+def as_time(milliseconds: int) -> str:
+    """Return a duration with its two largest units: 850ms, 12.3s, 29m 55s, 7h 02m, 12d 05h."""
+    seconds = milliseconds // 1000
+    if seconds < 1:
+        return f"{milliseconds}ms"
+    if seconds < 60:
+        return f"{milliseconds // 100 / 10}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60:02}s"
+    if seconds < 86_400:
+        return f"{seconds // 3600}h {seconds % 3600 // 60:02}m"
+    return f"{seconds // 86_400}d {seconds % 86_400 // 3600:02}h"
 
 
 def as_html(rows: list[tuple[Any, ...]], summary: list[dict[str, Any]]) -> str:

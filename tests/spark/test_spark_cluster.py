@@ -275,6 +275,20 @@ def test_a_broker_that_is_not_registered_is_waited_for(
             cluster.min_offsets(QUEUES[:1])
 
 
+def test_who_waits_for_a_broker_is_told_once_after_three_seconds(
+    registry: Registry, name_server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry.brokers.clear()
+    registry.topics["T"] = {}
+    with (
+        opened(name_server.address, timer=Timer(), retry_timeout_ms=10_000) as cluster,
+        pytest.raises(BrokerError, match="tried for 10000 ms"),
+    ):
+        cluster.min_offsets(QUEUES[:1])
+    (said,) = [each.getMessage() for each in caplog.records if each.name == "triomq.spark"]
+    assert said.endswith("is not registered; trying for another 7 s (retryTimeoutMs)")
+
+
 def test_refusals_of_a_read_are_final_and_name_the_code(name_server: ScriptedServer, broker: ScriptedServer) -> None:
     broker.script[RequestCode.GET_MAX_OFFSET] = refusal(ResponseCode.NO_PERMISSION)
     timer = Timer()

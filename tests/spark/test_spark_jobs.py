@@ -168,6 +168,26 @@ def test_percentiles_of_the_lag_are_nearest_ranks() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1000, "1.0s"),
+        (59_999, "59.9s"),
+        (60_000, "1m 00s"),
+        (1_795_243, "29m 55s"),
+        (7 * 3_600_000 + 150_000, "7h 02m"),
+        (12 * 86_400_000 + 5 * 3_600_000, "12d 05h"),
+    ],
+)
+def test_delays_are_printed_with_their_units(milliseconds: int, text: str) -> None:
+    from triomq.spark.jobs.lag import as_time
+
+    assert as_time(milliseconds) == text
+
+
+@pytest.mark.spark
 @pytest.mark.slow
 def test_spark_submit_runs_a_job(
     unpacked: Callable[[str], Path], expected: Callable[[str], Any], tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.properties import encode
 from triomq.spark import sending
 from triomq.spark.errors import BrokerError, OptionError, SendAborted, Unreachable
 from triomq.spark.outgoing import OutgoingMessage
@@ -193,9 +195,15 @@ def test_refusals_that_may_pass_are_tried_again_as_often_as_the_option_says(code
 
 def test_refusals_that_cannot_pass_are_final() -> None:
     broker = FakeBroker(1, [ResponseCode.MESSAGE_ILLEGAL])
-    with pytest.raises(SendAborted, match="MESSAGE_ILLEGAL"):
+    with pytest.raises(SendAborted, match=r"MESSAGE_ILLEGAL.*\(the row has 1 bytes of body and 0 of properties\)"):
         send(broker, [message("a")], None)
     assert broker.requests == 1
+
+
+def test_a_refusal_names_the_largest_row_of_its_request() -> None:
+    rows = [replace(message("a" * size), properties=encode({"KEYS": f"k{size}"})) for size in (3, 20, 5)]
+    with pytest.raises(SendAborted, match="the largest of 3 rows with keys 'k20' has 20 bytes of body and 8 of prop"):
+        send(FakeBroker(1, [ResponseCode.MESSAGE_ILLEGAL]), rows, None, batch_bytes=1000)
 
 
 @pytest.mark.parametrize("code", STORED_STATUSES)

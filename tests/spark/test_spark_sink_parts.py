@@ -80,6 +80,12 @@ def test_topics_that_cannot_be_written(topic: str | None, message: str) -> None:
         RowReader({"body": 0, "topic": 1}, None, None, lambda: "ID").messages(Table(body=[b"x"], topic=[topic]))
 
 
+def test_a_row_without_body_is_named_by_its_keys() -> None:
+    rows = Table(body=[b"x", None], keys=["k1", "k2"])
+    with pytest.raises(OptionError, match="a row with keys 'k2' has no body"):
+        RowReader({"body": 0, "keys": 1}, "T", None, lambda: "ID").messages(rows)
+
+
 def test_markers_are_counted_in_raw_records() -> None:
     found: Counter[str] = Counter()
     digest = markers.digest([b"row"])
