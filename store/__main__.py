@@ -22,6 +22,7 @@ from triomq.protocol import java_properties
 from triomq.protocol.settings import bind
 from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
 from triomq.store.disk.ledgers import members_in
 from triomq.store.disk.listing import reason
 from triomq.store.errors import StoreError
@@ -29,6 +30,7 @@ from triomq.store.message_store import DefaultMessageStore
 from triomq.store.selftest import run as selftest
 from triomq.store.selftest.run import Limits
 from triomq.store.upkeep import offline
+from triomq.store.upkeep.offline_sizes import sizes_in
 from triomq.store.upkeep.progress import Bar, Progress, StartProgress, unseen
 
 
@@ -37,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m triomq.store", description=__doc__)
     parser.add_argument("command", choices=["verify", "dump", "rebuild", "selftest"])
     parser.add_argument("directory", help="storePathRootDir; selftest: any directory")
-    parser.add_argument("-c", "--configFile", help="broker configuration with the file sizes")
+    parser.add_argument(
+        "-c",
+        "--configFile",
+        help="broker configuration (DIR/broker.conf); sizes it does not name are those of the files",
+    )
     parser.add_argument("--start", type=int, default=None, help="dump: physical offset of the first record")
     parser.add_argument("--seconds", type=float, default=30.0, help="selftest: seconds it takes, about (30)")
     parser.add_argument("--mib", type=int, default=256, help="selftest: space it may use, in MiB (256)")
@@ -73,8 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _settings(directory: str, config_file: str | None) -> StoreSettings:
     path = Path(config_file) if config_file else Path(directory) / "broker.conf"
     values = java_properties.parse(path.read_text("iso-8859-1")) if config_file or path.exists() else {}
-    settings, _ = bind(StoreSettings, {**values, "storePathRootDir": directory}, source=str(path))
-    return settings
+    values["storePathRootDir"] = directory
+    settings, _ = bind(StoreSettings, values, source=str(path))
+    sizes = sizes_in(Files(), Layout(settings))
+    stated, _ = bind(StoreSettings, {**sizes, **values}, source=str(path))
+    return stated
 
 
 def _say(text: str) -> None:

@@ -10,9 +10,18 @@ from golden_data import copy_golden_store, golden_expectation
 from store_golden import open_golden
 from store_support import message, open_store, small_settings, unique_key
 
+from triomq.protocol import java_properties
 from triomq.store.__main__ import main
+from triomq.store.config import StoreSettings
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
 from triomq.store.upkeep.offline import dump, verify
+from triomq.store.upkeep.offline_sizes import sizes_in
 from triomq.store.upkeep.progress import Progress, State, unseen
+
+
+def settings_of(root: Path) -> StoreSettings:
+    return StoreSettings(store_path_root_dir=str(root))
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -202,3 +211,27 @@ async def test_dump_tells_its_progress_once_per_1024_records(tmp_path: Path) -> 
         ("reading the log", place),
         ("the end", 0),
     ]
+
+
+def test_sizes_that_no_configuration_names_are_those_of_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = copy_golden_store("k00_killed", tmp_path)
+    sizes = sizes_in(Files(), Layout(settings_of(root)))
+    stated = java_properties.parse((root / "broker.conf").read_text())
+    assert sizes == {name: stated[name] for name in sizes} and "mappedFileSizeCommitLog" in sizes
+    (root / "broker.conf").unlink()
+    assert main(["verify", str(root)]) == 0, capsys.readouterr().out
+
+
+def test_a_last_file_that_was_cut_is_found_by_the_names_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = copy_golden_store("k10_cut_file", tmp_path)
+    (root / "broker.conf").unlink()
+    assert main(["verify", str(root)]) == 1
+    assert "is shorter than mappedFileSizeCommitLog" in capsys.readouterr().out
+
+
+def test_a_directory_without_files_tells_no_sizes(tmp_path: Path) -> None:
+    assert sizes_in(Files(), Layout(settings_of(tmp_path))) == {}
