@@ -40,7 +40,7 @@ CONNECTION_ERRORS: Final = (OSError, FrameError)
 _CALLS_AT_ONCE: Final = 256
 _PAUSE_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 3.0
-"""After this time somebody who waits is told for what."""
+"""After this time a warning says what is waited for."""
 _log: Final = logging.getLogger("triomq.spark")  # without any configuration its warnings are on standard error
 _never = threading.Event()  # waiting for it is a pause
 
