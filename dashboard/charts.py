@@ -44,7 +44,7 @@ def line(points: Sequence[float], most: int = MOST_POINTS) -> dict[str, object]:
         "begin": round(begin, 1),
         "step": round(step, 4),
         "top": top,
-        "now": points[-1] if points else None,
+        "most": max(shown, default=None),
         "width": WIDTH,
         "height": HEIGHT,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from triomq.admin.cluster_view import chosen_members
 from triomq.admin.commands.name_servers import properties_of
 from triomq.admin.errors import AdminError, NotFound, UsageError
+from triomq.admin.table import LATER, ROWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,11 @@ def _check_known(broker: str, key: str, table: dict[str, str]) -> None:
         return
     from difflib import get_close_matches
 
+    for command, whose in (("updateSubGroup", "groups"), ("updateTopic", "topics")):
+        options = next(options for name, _, *options in ROWS if name == command)
+        for letter, name, *_ in [*options, *LATER.get(command, ())]:
+            if name.lower() == key.lower():
+                raise NotFound(f"{name} is a setting of {whose}, not of brokers: `mqadmin {command} -{letter}` sets it")
     by_case = {each.lower(): each for each in table}
     near = [each for name, each in by_case.items() if key.lower() in name]
     near = near or [by_case[name] for name in get_close_matches(key.lower(), by_case, 3)]

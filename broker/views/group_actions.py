@@ -36,6 +36,7 @@ ALL_QUEUES: Final = -1
 _LABELS: Final = {
     "consumeEnable": "May consume",
     "consumeBroadcastEnable": "May broadcast",
+    "consumeMessageOrderly": "In order, for gRPC clients",
     "retryMaxTimes": "Most retries",
     "retryQueueNums": "Retry queues",
 }
@@ -61,7 +62,7 @@ class GroupActions:
             Action(
                 CHANGE,
                 "Create or change the group",
-                ("group", "may_consume", "may_broadcast", "most_retries", "retry_queues"),
+                ("group", "may_consume", "may_broadcast", "in_order", "most_retries", "retry_queues"),
                 self.preview_change,
                 self.change,
                 of="/groups",
@@ -124,11 +125,14 @@ class GroupActions:
     def _body(self, act: Act) -> bytes:
         """Return the request of a form. Raises ActionRefused if the broker would refuse it."""
         group = act.fields["group"]
+        known = self._metadata.groups.get(group) or SubscriptionGroupConfig()
+        in_order = act.fields["in_order"] == "yes"
         config = replace(
-            self._metadata.groups.get(group) or SubscriptionGroupConfig(),
+            known,
             group_name=group,
             consume_enable=act.fields["may_consume"] == "yes",
             consume_broadcast_enable=act.fields["may_broadcast"] == "yes",
+            consume_message_orderly=in_order if in_order or known.consume_message_orderly else None,
             retry_max_times=number_of(act, "most_retries"),
             retry_queue_nums=number_of(act, "retry_queues"),
         )
@@ -290,8 +294,18 @@ class GroupActions:
 
 
 def _rows(step: Step, place: str) -> list[Row]:
-    before, after = step["before"] or {}, step["after"]
-    return [Row(label, _shown(before.get(name)), _shown(after[name]), place) for name, label in _LABELS.items()]
+    return [
+        Row(label, _value(step["before"], name), _value(step["after"], name), place) for name, label in _LABELS.items()
+    ]
+
+
+def _value(config: dict[str, Any] | None, name: str) -> object:
+    """Return a setting of a group as pages show it, None for no group. What RocketMQ 4.9 does not know may be left out,
+    and is false then."""
+    if config is None:
+        return None
+    value = config.get(name)
+    return _shown(False if value is None else value)
 
 
 def _moved(moves: tuple[int, list[Step]], place: str) -> list[Row]:

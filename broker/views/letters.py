@@ -25,9 +25,11 @@ _EVERYBODY: Final = Ask()
 
 @dataclass(slots=True)
 class LetterRow:
-    """`topic` is where the message was sent to first, `resent` the id of its copy, "" if there is none."""
+    """`id` locates the letter on this broker, `unique_key` is the id that the message had from its producer. `topic` is
+    where the message was sent to first, `resent` the id of its copy, "" if there is none."""
 
     id: str
+    unique_key: str
     queue: int
     offset: int
     stored_ms: int
@@ -131,6 +133,7 @@ class Letters:
         message, texts = found.row(), found.properties
         return LetterRow(
             message.id,
+            message.unique_key,
             message.queue,
             message.offset,
             message.stored_ms,

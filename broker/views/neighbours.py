@@ -8,6 +8,7 @@ from typing import Final
 import trio
 
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.configuration_update import is_closed
 from triomq.broker.views.all_brokers import AllBrokers
 from triomq.broker.views.operator import Operator
 from triomq.broker.views.signing import SigningClient
@@ -25,6 +26,8 @@ class Neighbours:
 
     def __init__(self, serving: Serving, operator: Operator, all_brokers: AllBrokers) -> None:
         self._all_brokers = all_brokers
+        self._operator = operator
+        self._configuration = serving.tables.configuration
         self._registration = serving.registration
         self._client = SigningClient(serving, operator)
         settings = serving.tables.configuration.server
@@ -86,18 +89,20 @@ class Neighbours:
                 }
             )
         yield
-        dledger, left_out = _members(self._others.seen.dledger)
+        refusing = self._operator.place if is_closed(self._configuration.broker) else None
+        dledger, left_out = _members(self._others.seen.dledger, refusing)
         more = {"name_servers": name_servers, "dledger": dledger, "dledger_left_out": left_out}
         more["totals"] = self._all_brokers.totals(ask)
         return {**self._others.data(), **more}
 
 
-def _members(infos: dict[str, dict[str, str]]) -> tuple[list[Data], int]:
+def _members(infos: dict[str, dict[str, str]], refusing: str | None) -> tuple[list[Data], int]:
     """Return the members of all groups, and how many are left out. `infos`: address of a broker -> what its runtime
-    information says of a group."""
+    information says of a group. `refusing` is the address of a broker that hands nothing over when it leads."""
     rows = [
-        {"group": group, **one.values()}
+        {"group": group, **one.values(), "may_lead": one.role == "follower" and one.leader != refuses}
         for group, found in sorted(status.groups_of(infos).items())
+        for refuses in [found.get(refusing or "", {}).get(status.SELF)]
         for one in status.statuses(status.peers_of(found.values()), found, {})
     ]
     return rows[:MOST_MEMBERS], max(0, len(rows) - MOST_MEMBERS)

@@ -340,6 +340,9 @@ def test_settings_are_read_and_changed(capsys: Capture) -> None:
     assert main(["config", "set", "fileReservedTimes", "1", "--yes"]) == 3
     assert "perhaps fileReservedTime" in capsys.readouterr().err
     assert main(["config", "set", "nosuch", "1", "--yes"]) == 3
+    for key, command in (("retryMaxTimes", "updateSubGroup -r"), ("PERM", "updateTopic -p")):
+        assert main(["config", "set", key, "1", "--yes"]) == 3
+        assert f"not of brokers: `mqadmin {command}` sets it" in capsys.readouterr().err
     assert main(["config", "set", "a=b", "1", "--yes"]) == 2
     assert main(["config", "get", "-b", "nosuch"]) == 3
     assert main(["config", "diff"]) == 2

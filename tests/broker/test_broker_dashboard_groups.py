@@ -27,8 +27,10 @@ async def group_of(here: Shown, name: str) -> dict[str, Any] | None:
     return table.get(name)
 
 
-def change(group: str, consume: str = "yes", retries: int = 16, queues: int = 1) -> dict[str, str]:
-    more = {"most_retries": str(retries), "retry_queues": str(queues)}
+def change(
+    group: str, consume: str = "yes", retries: int = 16, queues: int = 1, in_order: str = "no"
+) -> dict[str, str]:
+    more = {"most_retries": str(retries), "retry_queues": str(queues), "in_order": in_order}
     return {"group": group, "may_consume": consume, "may_broadcast": "yes", **more}
 
 
@@ -64,6 +66,7 @@ async def test_a_group_is_made_changed_and_deleted(tmp_path: Path) -> None:
         assert cells(result)[1:] == [
             ["May consume changed", "yes", "no"],
             ["May broadcast", "yes", "yes"],
+            ["In order, for gRPC clients", "no", "no"],
             ["Most retries changed", "16", "3"],
             ["Retry queues changed", "1", "2"],
         ]
@@ -74,6 +77,14 @@ async def test_a_group_is_made_changed_and_deleted(tmp_path: Path) -> None:
             "retryMaxTimes": 3,
             "retryQueueNums": 2,
         }
+        assert "consumeMessageOrderly" not in changed
+        _, result = await browser.act(CHANGE, **change("Readers", "no", 3, 2, "yes"))
+        assert ["In order, for gRPC clients changed", "no", "yes"] in cells(result)
+        changed = await group_of(here, "Readers")
+        assert changed is not None and changed["consumeMessageOrderly"] is True
+        await browser.act(CHANGE, **change("Readers", "no", 3, 2))
+        changed = await group_of(here, "Readers")
+        assert changed is not None and changed["consumeMessageOrderly"] is False
         assert (await browser.act(DELETE, typed="readers", group="Readers", offsets="keep"))[0] == 409
         _, result = await browser.act(DELETE, typed="Readers", group="Readers", offsets="keep")
         assert "The group was deleted" in result
