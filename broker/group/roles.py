@@ -143,9 +143,21 @@ class GroupRoles:
         StartError for TLS files that cannot be used."""
         try:
             await self._be_member(bind_address, task_status)
-        finally:  # nobody will say any more what a quorum has: a stop must not wait for it
-            self.table_log.follow()
-            self._store.quorum.follow("this broker has left its group")
+        finally:
+            self._leave()
+
+    async def _leave_when_cancelled(self) -> None:
+        """Leave as soon as the other tasks are cancelled: one may wait for a quorum where it cannot be cancelled, while it
+        completes the deletion of a topic."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End what waits for a quorum: nobody will say any more what it has."""
+        self.table_log.follow()
+        self._store.quorum.follow("this broker has left its group")
 
     async def _be_member(self, bind_address: str, task_status: trio.TaskStatus[None]) -> None:
         tls = member_tls(self._parts.configuration)
@@ -164,6 +176,7 @@ class GroupRoles:
             made.log.on_synced = member.synced
             self._registration.wait_while(self._is_role_doubtful)
             await nursery.start(member.run, self._parts.group.member_port(bind_address, tls))
+            nursery.start_soon(self._leave_when_cancelled)
             nursery.start_soon(self._keep_role, member)
             nursery.start_soon(self._note_position)
             nursery.start_soon(self._keep_room, member)

@@ -162,6 +162,11 @@ def test_a_seed_with_whole_brokers_does_the_same_each_time() -> None:
     assert first.counts == second.counts
 
 
+def test_a_member_that_completes_a_deletion_while_it_is_stopped_ends() -> None:
+    """The deletion, which cannot be cancelled, waits for a quorum that nobody is left to form."""
+    assert run_brokers(13557)[0] is None
+
+
 # Whole brokers, whose clients receive (POP).
 
 
