@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager, suppress
 
 from triomq.admin import bodies
 from triomq.admin.errors import AdminError, NotFound, Unreachable, UsageError
@@ -12,7 +13,7 @@ from triomq.admin.session import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from triomq.admin.run import Run
@@ -59,6 +60,19 @@ def responding_masters(run: Run) -> dict[str, str]:
     return responding
 
 
+@contextmanager
+def left_out_if_lost(run: Run, masters: dict[str, str] | None, name: str) -> Iterator[None]:
+    """Report a master that responds no more as a part that failed, and ask it no further; raise Unreachable if all
+    masters are wanted (None)."""
+    try:
+        yield
+    except Unreachable as error:
+        if masters is None:
+            raise
+        del masters[name]
+        run.failed(f"broker {name!r}: {error}")
+
+
 def chosen_brokers(run: Run) -> dict[str, str]:
     """Return the brokers of --broker, names or addresses, else all masters."""
     masters = master_table(run)
@@ -88,8 +102,9 @@ def chosen_members(run: Run) -> list[tuple[str, int | None, str]]:
 def group_names(run: Run, masters: dict[str, str] | None = None) -> list[str]:
     """Return the groups that brokers know, all masters or these, and those with a retry topic."""
     found = {topic.removeprefix(RETRY_PREFIX) for topic in all_topics(run.session) if topic.startswith(RETRY_PREFIX)}
-    for address in (master_table(run) if masters is None else masters).values():
-        found |= set(bodies.loads(run.session.call(address, 201).body).get("subscriptionGroupTable", {}))
+    for name, address in list((master_table(run) if masters is None else masters).items()):
+        with left_out_if_lost(run, masters, name):
+            found |= set(bodies.loads(run.session.call(address, 201).body).get("subscriptionGroupTable", {}))
     return sorted(found)
 
 
@@ -100,12 +115,11 @@ def progress(
     a topic in it would also get the queues of a topic that the group never read.
     """
     found: dict[QueueKey, dict[str, Any]] = {}
-    for address in (master_table(run) if masters is None else masters).values():
-        try:
+    for name, address in list((master_table(run) if masters is None else masters).items()):
+        # A broker that refuses does not know the group or the topic.
+        with left_out_if_lost(run, masters, name), suppress(Refused):
             body = bodies.loads(run.session.call(address, 208, {"consumerGroup": group}).body)
-        except Refused:
-            continue  # this broker does not know the group or the topic
-        found.update(queue_items(body.get("offsetTable", {})))
+            found.update(queue_items(body.get("offsetTable", {})))
     return {queue: found[queue] for queue in sorted(found) if topic in (None, queue[0])}
 
 
@@ -114,8 +128,11 @@ def add_in_flight(
 ) -> None:
     """Set `inFlight` and `ready` in the progress of groups, in the rows of queues from which they receive single
     messages (POP). A broker that does not tell leaves them out: RocketMQ's, or one that wants an administrator."""
-    for name, address in (master_table(run) if masters is None else masters).items():
-        for queue in _in_flight(run, address, list(progress_of)):
+    for name, address in list((master_table(run) if masters is None else masters).items()):
+        queues: list[dict[str, Any]] = []
+        with left_out_if_lost(run, masters, name):
+            queues = _in_flight(run, address, list(progress_of))
+        for queue in queues:
             rows = progress_of.get(queue["consumerGroup"], {})
             row = rows.get((queue["topic"], name, queue["queueId"]))
             if row is not None:
@@ -180,14 +197,14 @@ def group_behind_ms(run: Run, rows: dict[QueueKey, dict[str, Any]], now: int) ->
 def members(run: Run, group: str, masters: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
     """Return the connections of a group's members by client id, at all masters or at these."""
     found: dict[str, dict[str, Any]] = {}
-    for address in (master_table(run) if masters is None else masters).values():
+    for name, address in list((master_table(run) if masters is None else masters).items()):
         try:
-            body = bodies.loads(run.session.call(address, 203, {"consumerGroup": group}).body)
+            with left_out_if_lost(run, masters, name):
+                body = bodies.loads(run.session.call(address, 203, {"consumerGroup": group}).body)
+                found.update({each["clientId"]: each for each in body.get("connectionSet") or []})
         except Refused as error:
             if error.code != OFFLINE and error.code != 1:
                 raise
-            continue
-        found.update({each["clientId"]: each for each in body.get("connectionSet") or []})
     return found
 
 

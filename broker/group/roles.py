@@ -147,8 +147,8 @@ class GroupRoles:
             self._leave()
 
     async def _leave_when_cancelled(self) -> None:
-        """Leave as soon as the other tasks are cancelled: one may wait for a quorum where it cannot be cancelled, while it
-        completes the deletion of a topic."""
+        """Leave as soon as the other tasks are cancelled: one may complete the deletion of a topic, which waits for a
+        quorum and cannot be cancelled."""
         try:
             await trio.sleep_forever()
         finally:

@@ -44,11 +44,13 @@ def by_queue(value: dict[str, int]) -> dict[str, dict[str, int]]:
 
 
 class FakeCluster:
-    """`requests` are (code, fields, body) in order of arrival. `refusals` maps a code to (response code, remark)."""
+    """`requests` are (code, fields, body) in order of arrival. `refusals` maps a code to (response code, remark); codes
+    that are `silent` get no response."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[int, dict[str, str], bytes]] = []
         self.refusals: dict[int, tuple[int, str]] = {}
+        self.silent: set[int] = set()
         self.address = ""
 
     @property
@@ -151,6 +153,8 @@ def fake_cluster(cluster: FakeCluster | None = None) -> Iterator[FakeCluster]:
             decoder = FrameDecoder()
             while data := self.request.recv(65536):
                 for command in decoder.feed(data):
+                    if command.code in cluster.silent:
+                        continue
                     code, remark, fields, body = cluster.answer(
                         command.code, dict(command.ext_fields or {}), bytes(command.body)
                     )

@@ -49,3 +49,16 @@ def test_the_lag_at_the_brokers_that_respond_is_shown_and_the_other_broker_is_na
         first.addresses.clear()
         first.addresses["d"] = hung
         assert main(words) == 4
+
+
+@pytest.mark.parametrize("code", [201, 203, 208])
+def test_a_broker_that_hangs_after_its_first_response_is_named_and_the_others_are_shown(
+    code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with readers(monkeypatch, online=True) as (_, second):
+        second.silent.add(code)
+        words = ["lag", "--timeout", "0.2"]
+        [lag] = items(words, capsys, status=6)
+        assert lag["backlog"] == (6 if code == 203 else 2)
+        assert main(words) == 6
+        assert f"broker 'c': {second.address} did not respond within" in capsys.readouterr().err
