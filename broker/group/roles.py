@@ -146,11 +146,11 @@ class GroupRoles:
         finally:
             self._leave()
 
-    async def _leave_when_cancelled(self) -> None:
-        """Leave as soon as the other tasks are cancelled: one may complete the deletion of a topic, which waits for a
-        quorum and cannot be cancelled."""
+    async def _keep_room_then_leave(self, member: GroupMember) -> None:
+        """Leave as soon as the tasks of this member are cancelled. One may complete the deletion of a topic, which
+        waits for a quorum and cannot be cancelled."""
         try:
-            await trio.sleep_forever()
+            await self._keep_room(member)
         finally:
             self._leave()
 
@@ -176,10 +176,9 @@ class GroupRoles:
             made.log.on_synced = member.synced
             self._registration.wait_while(self._is_role_doubtful)
             await nursery.start(member.run, self._parts.group.member_port(bind_address, tls))
-            nursery.start_soon(self._leave_when_cancelled)
             nursery.start_soon(self._keep_role, member)
             nursery.start_soon(self._note_position)
-            nursery.start_soon(self._keep_room, member)
+            nursery.start_soon(self._keep_room_then_leave, member)
             task_status.started()
 
     async def _keep_room(self, member: GroupMember) -> None:
