@@ -20,6 +20,7 @@ COPY namesrv ./namesrv
 COPY broker ./broker
 COPY client ./client
 COPY spark ./spark
+COPY pipeline ./pipeline
 COPY admin ./admin
 # The image's context has no .git directory that would tell the version.
 ARG VERSION=0.1.0

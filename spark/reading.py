@@ -21,7 +21,7 @@ from triomq.protocol.system_topics import SCHEDULE_TOPIC
 from triomq.spark import positions
 from triomq.spark.cluster import Cluster
 from triomq.spark.data_loss import DataLoss, text_of
-from triomq.spark.errors import BrokerError, DataLost, OptionError
+from triomq.spark.errors import BrokerError, OptionError
 from triomq.spark.options import Bound, SourceOptions
 from triomq.spark.positions import EARLIEST, LATEST, Positions
 from triomq.spark.pulling import Pull, QueueRange
@@ -45,7 +45,8 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
     if not isinstance(part, QueuePart):
         return
     # Imported here because Arrow's functions take a while to load and planning does not need them.
-    from triomq.spark.record_columns import BYTES_PER_BATCH, RecordColumns, why_not
+    from triomq.spark.queue_batches import queue_batches
+    from triomq.spark.record_columns import RecordColumns
 
     queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
     # The consume queue of a delayed message has its delivery time where others have the hash of their tags.
@@ -62,25 +63,9 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
     tags = wanted_tags(options)
     columns = RecordColumns(schema, names, part.broker_name)
     keeps = None if tags is None else lambda: parse_bytes(columns.last_properties).get(property_names.TAGS) in tags
-    buffer = bytearray()
     with Cluster(options.connection) as cluster:
-        for body, begin, end in QueueRange(cluster, queue, part.begin, part.end, pull).bodies():
-            at = len(buffer)
-            buffer += body
-            size = len(buffer)
-            while (stop := columns.add_run(buffer, at, size, size, begin, end, keeps=keeps, check_crc=True)) < size:
-                if stop == at:
-                    why = why_not(buffer, at, size)
-                    raise DataLost(f"{part.topic}/{part.broker_name}/{part.queue_id}, behind offset {begin}: {why}")
-                at = stop
-                if columns.is_full:
-                    yield columns.take()
-            if len(buffer) >= BYTES_PER_BATCH or columns.is_full:
-                if len(columns):
-                    yield columns.take()
-                buffer = bytearray()
-    if len(columns):
-        yield columns.take()
+        pulled = QueueRange(cluster, queue, part.begin, part.end, pull)
+        yield from queue_batches(pulled, queue, columns, keeps)
 
 
 def wanted_tags(options: SourceOptions) -> frozenset[str] | None:

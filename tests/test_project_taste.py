@@ -36,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "broker": {"dashboard", "monitoring", "dledger", "store", "remoting", "protocol", "daemon", "grpc_front", "http2"},
     "client": {"remoting", "protocol"},
     "spark": {"client", "store", "remoting", "protocol"},
+    "pipeline": {"spark", "protocol"},
     "admin": {"remoting", "protocol"},
 }
 # Modules that stand above their package: they run whole clusters and so may import more.
@@ -64,6 +65,7 @@ OTHERS: dict[str, set[str]] = {
     "broker": {"structlog", "trio", "msgspec", "msgpack", "yaml", "opentelemetry"},
     "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},
     "spark": {"pyspark", "pyarrow"},
+    "pipeline": {"pyarrow", "deltalake", "pyiceberg", "sqlalchemy"},
     "admin": {"yaml"},
 }
 

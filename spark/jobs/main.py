@@ -17,7 +17,9 @@ from triomq.protocol.extras import install_hint
 from triomq.spark.errors import MQSparkError
 from triomq.spark.jobs.session import JobFailed, add_spark_options, one_line, stop_session
 
-JOBS = ("archive", "replay", "audit", "rebuild", "lag", "trace")
+JOBS = ("archive", "replay", "audit", "rebuild", "lag", "trace", "table")
+ELSEWHERE = {"table": "triomq.pipeline.tables.job"}
+"""Jobs of other packages."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,12 +27,13 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="mqpipeline", description="Jobs over RocketMQ topics and store directories.")
     commands = top.add_subparsers(dest="job", metavar="NAME", required=True)
     for name in JOBS:
-        module = import_module(f"triomq.spark.jobs.{name}")
+        module = import_module(ELSEWHERE.get(name, f"triomq.spark.jobs.{name}"))
         command = commands.add_parser(
             name, help=module.SUMMARY, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         module.add_arguments(command)
-        add_spark_options(command)
+        if getattr(module, "NEEDS_SPARK", True):
+            add_spark_options(command)
         command.set_defaults(run=module.run)
     return top
 

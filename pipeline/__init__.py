@@ -1,0 +1,1 @@
+"""Jobs of `mqpipeline` that need no Spark."""

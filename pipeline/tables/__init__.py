@@ -1,0 +1,1 @@
+"""`mqpipeline table`: keeps a table of a topic."""

@@ -1,0 +1,95 @@
+"""An Iceberg table in a SQL catalog, by default in DIR/catalog.db. Positions are in the properties of the snapshot, and
+in those of the table by the same commit, since snapshots expire."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from sqlalchemy.exc import SQLAlchemyError
+
+from triomq.pipeline.tables.rows import PARTITION_COLUMNS, kinds_of
+from triomq.pipeline.tables.target import About, Conflict, failures_at
+from triomq.protocol.message_queue import MessageQueue
+from triomq.spark.jobs.session import JobFailed
+from triomq.spark.positions import Positions, from_tree, to_tree
+
+NAMESPACE: Final = "topics"
+_TOPIC: Final = "triomq.topic"
+_CLUSTER: Final = "triomq.cluster"
+_POSITIONS: Final = "triomq.positions"
+# A retry of PyIceberg's would append the same rows again on top of what another run has committed.
+_NO_RETRY: Final = {"commit.retry.num-retries": "0"}
+
+
+class IcebergTarget:
+    """See triomq.pipeline.tables.target.Target. `catalog`: properties of PyIceberg's catalog, which replace those of
+    the default one."""
+
+    def __init__(self, url: str, topic: str, catalog: dict[str, str]) -> None:
+        self._url = url
+        self._name = f"{NAMESPACE}.{re.sub(r'[^A-Za-z0-9_]', '_', topic)}"
+        self._table: Any = None
+        with failures_at(url, SQLAlchemyError):
+            if not catalog:
+                folder = Path(url.removeprefix("file://")).absolute()
+                folder.mkdir(parents=True, exist_ok=True)
+                catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder.as_uri()}
+            self._catalog = load_catalog("triomq", **catalog)
+            self._catalog.create_namespace_if_not_exists(NAMESPACE)
+
+    def about(self) -> About | None:
+        with failures_at(self._url, SQLAlchemyError):
+            try:
+                self._table = self._catalog.load_table(self._name)
+            except NoSuchTableError:
+                return None
+        properties = self._table.properties
+        if _POSITIONS not in properties:
+            raise JobFailed(f"--to {self._url}: table {self._name} was not made by this job")
+        return About(properties[_TOPIC], properties[_CLUSTER])
+
+    def kinds(self) -> dict[str, str]:
+        return kinds_of(self._table.schema().as_arrow())
+
+    def positions(self, queues: Sequence[MessageQueue]) -> Positions:
+        found = from_tree(json.loads(self._table.properties[_POSITIONS]), f"table {self._name}")
+        return {queue: found[queue] for queue in queues if queue in found}
+
+    def create(self, about: About, schema: Any, positions: Positions) -> None:
+        properties = {_TOPIC: about.topic, _CLUSTER: about.cluster, _POSITIONS: _text(positions), **_NO_RETRY}
+        with failures_at(self._url, SQLAlchemyError):
+            try:
+                with (
+                    self._catalog.create_table_transaction(self._name, schema, properties=properties) as made,
+                    made.update_spec() as spec,
+                ):
+                    for name in PARTITION_COLUMNS:
+                        spec.add_identity(name)
+            except (TableAlreadyExistsError, CommitFailedException) as error:
+                raise Conflict from error
+            self._table = self._catalog.load_table(self._name)
+
+    def commit(self, rows: Any, positions: Positions) -> None:
+        everything = from_tree(json.loads(self._table.properties[_POSITIONS])) | positions
+        text = _text(everything)
+        with failures_at(self._url, SQLAlchemyError):
+            try:
+                with self._table.transaction() as transaction:
+                    transaction.append(rows, snapshot_properties={_POSITIONS: text})
+                    transaction.set_properties({_POSITIONS: text, **_NO_RETRY})
+            except CommitFailedException as error:
+                raise Conflict from error
+
+    def close(self) -> None:
+        with failures_at(self._url, SQLAlchemyError):
+            self._catalog.close()
+
+
+def _text(positions: Positions) -> str:
+    return json.dumps(to_tree(positions))

@@ -1,0 +1,189 @@
+"""Keep a table of a topic, as Delta, Iceberg or Parquet. Needs no Spark and no JVM.
+
+Each row is a message: topic, brokerName, queueId, queueOffset, body, tags, keys, properties, bornTimestamp,
+storeTimestamp, msgId, and date, the UTC day of the store time. The table is cut by date and topic. The positions up to
+which the topic is read are committed with the rows in the table itself, so the job can be killed at any moment and
+started again: it neither loses nor repeats a row.
+
+With --once the job ends when the table has what was in the topic at the start. Without, it runs until SIGTERM or
+Ctrl-C, and commits every --commit-seconds, or when --commit-rows messages wait; a signal ends it after the commit in
+hand.
+
+Exit codes: 0 done; 2 not done, with one line that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from triomq.protocol.extras import install_hint
+from triomq.spark.cluster import Cluster
+from triomq.spark.errors import BrokerError
+from triomq.spark.jobs.progress import Progress
+from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, pairs
+from triomq.spark.options import OptionTable
+from triomq.spark.options import connection_options as checked_connection
+
+if TYPE_CHECKING:
+    from triomq.pipeline.tables.keeper import Keeper, Source
+    from triomq.pipeline.tables.target import Target
+
+SUMMARY = "keep a table of a topic: Delta, Iceberg or Parquet"
+NEEDS_SPARK = False
+FORMATS = ("delta", "iceberg", "parquet")
+LOOK_SECONDS = 1.0
+_NEEDED = ("pyarrow", "deltalake", "pyiceberg", "sqlalchemy")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_connection_options(parser)
+    parser.add_argument("--topic", required=True, help="the topic")
+    parser.add_argument("--to", required=True, metavar="DIR", help="folder of the table; for delta also a URL")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="format of the table")
+    parser.add_argument("--once", action="store_true", help="end when the table has what is in the topic now")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be read from each queue, and end")
+    parser.add_argument("--commit-seconds", type=float, default=60.0, metavar="S", help="time between commits (60)")
+    parser.add_argument(
+        "--commit-rows", type=int, default=250_000, metavar="N", help="messages in a commit, at most (250000)"
+    )
+    parser.add_argument(
+        "--storage-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="delta: option of the object store; iceberg: property of a PyIceberg catalog; may be repeated",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.commit_rows < 1 or arguments.commit_seconds <= 0:
+        raise JobFailed("--commit-rows and --commit-seconds must be more than 0")
+    table = OptionTable(connection_options(arguments), ())
+    options = checked_connection(table)
+    try:
+        from triomq.pipeline.tables.keeper import Keeper, Source
+
+        with Cluster(options) as cluster:
+            source = Source(cluster, arguments.topic, table.flag("failOnDataLoss", True))
+            source.queues()  # what is wrong here is said before anything is made
+            _check_folder(arguments.to)
+            if arguments.dry_run:
+                _preview(arguments, source)
+                return 0
+            with _opened(arguments) as target:
+                keeper = Keeper(source, target, arguments.commit_rows)
+                keeper.open()
+                with _until_signal() as stop:
+                    _keep(keeper, arguments, stop)
+    except ImportError as error:
+        if not (error.name or "").startswith(_NEEDED):
+            raise
+        raise JobFailed(f"{error.name} is not installed: {install_hint('tables')}") from error
+    sys.stdout.write(f"{keeper.committed:,} rows committed to {arguments.to}\n")
+    return 0
+
+
+@contextmanager
+def _opened(arguments: argparse.Namespace) -> Iterator[Target]:
+    """The table, whose libraries are loaded only for its format."""
+    storage = pairs(arguments.storage_option, "--storage-option")
+    target: Target
+    if arguments.format == "delta":
+        from triomq.pipeline.tables.delta import DeltaTarget
+
+        target = DeltaTarget(arguments.to, storage)
+    elif arguments.format == "iceberg":
+        from triomq.pipeline.tables.iceberg import IcebergTarget
+
+        target = IcebergTarget(arguments.to, arguments.topic, storage)
+    else:
+        from triomq.pipeline.tables.parquet import ParquetTarget
+
+        target = ParquetTarget(arguments.to)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+def _check_folder(url: str) -> None:
+    """Raise JobFailed for a folder that cannot be written, before anything is read."""
+    if "://" in url and not url.startswith("file://"):
+        return
+    local = Path(url.removeprefix("file://")).absolute()
+    present = next(each for each in (local, *local.parents) if each.exists())
+    if not present.is_dir():
+        raise JobFailed(f"--to: {present} is not a directory")
+    if not os.access(present, os.W_OK | os.X_OK):
+        raise JobFailed(f"--to: {present} cannot be written by this account")
+
+
+@contextmanager
+def _until_signal() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set, instead of ending the process."""
+    stop = threading.Event()
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in previous:
+            signal.signal(number, lambda _number, _frame: stop.set())
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _keep(keeper: Keeper, arguments: argparse.Namespace, stop: threading.Event) -> None:
+    progress = Progress("table", unit=" rows", quiet=arguments.quiet)
+    ends = keeper.ends()
+    if arguments.once:
+        total = sum(end - begin for begin, end in keeper.ranges(ends).values())
+        progress.set(0, total=total)
+    due_at = time.monotonic()
+    while not stop.is_set():
+        try:
+            if not arguments.once:
+                ends = keeper.ends()
+            waiting = sum(end - begin for begin, end in keeper.ranges(ends).values())
+            is_due = arguments.once or waiting >= arguments.commit_rows or time.monotonic() >= due_at
+            rows = keeper.commit(ends) if is_due else 0
+        except BrokerError as error:
+            if arguments.once:
+                raise
+            sys.stderr.write(f"mqpipeline table: {error}; trying again\n")
+            rows, is_due = 0, True
+        if is_due:
+            due_at = time.monotonic() + arguments.commit_seconds
+        if rows:
+            progress.set(keeper.committed, f"{waiting - rows:,} waiting")
+        elif arguments.once:
+            break
+        else:
+            stop.wait(min(LOOK_SECONDS, arguments.commit_seconds))
+    progress.finish()
+
+
+def _preview(arguments: argparse.Namespace, source: Source) -> None:
+    """Print what a run would read from each queue. Makes nothing."""
+    from triomq.pipeline.tables.keeper import Keeper
+
+    local = Path(arguments.to.removeprefix("file://"))
+    if "://" in str(arguments.to).removeprefix("file://") or local.exists():
+        with _opened(arguments) as target:
+            lines = Keeper(source, target, arguments.commit_rows).preview()
+    else:
+        lines = source.preview()
+    total = 0
+    for queue, begin, end in lines:
+        total += end - begin
+        sys.stdout.write(f"{queue.broker_name} queue {queue.queue_id}: {end - begin:,} rows ({begin} to {end})\n")
+    sys.stdout.write(f"{total:,} rows would be read\n")

@@ -1,0 +1,154 @@
+"""Brings a table up to date with its topic, commit by commit.
+
+A commit takes a range of each queue from where the table's own position is, and sets the position to where the range
+ends. What is read and not committed is read again by the next run, so a kill at any moment changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from triomq.pipeline.tables.rows import MESSAGE_SCHEMA, RAW_SCHEMA, difference, kinds_of, with_date
+from triomq.pipeline.tables.target import About, Conflict, Target
+from triomq.protocol.message_queue import MessageQueue
+from triomq.spark.cluster import Cluster
+from triomq.spark.data_loss import DataLoss, text_of
+from triomq.spark.jobs.session import JobFailed
+from triomq.spark.positions import Positions, Range, limited
+from triomq.spark.pulling import Pull, QueueRange
+from triomq.spark.queue_batches import queue_batches
+from triomq.spark.record_columns import RecordColumns
+
+GROUP: Final = "TABLE_SOURCE"
+BYTES_PER_COMMIT: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The topic at its cluster. `fails`: failOnDataLoss."""
+
+    cluster: Cluster
+    topic: str
+    fails: bool = True
+
+    def queues(self) -> list[MessageQueue]:
+        """Return the readable queues; raises JobFailed without the topic."""
+        self.cluster.forget_routes()
+        route = self.cluster.settled_route(self.topic)
+        if route is None:
+            raise JobFailed(f"--topic: topic {self.topic!r} does not exist")
+        return sorted(route.subscribe)
+
+    def about(self) -> About:
+        route = self.cluster.route(self.topic)
+        return About(self.topic, min((broker.cluster or "" for broker in route.data.broker_datas), default=""))
+
+    def preview(self) -> list[Range]:
+        """Return the ranges that a new table would read."""
+        queues = self.queues()
+        begins, ends = self.cluster.min_offsets(queues), self.cluster.max_offsets(queues)
+        return [(queue, begins[queue], ends[queue]) for queue in queues]
+
+
+class Keeper:
+    """Holds where the table is. One owner, one thread. `rows`: the most that one commit has."""
+
+    def __init__(self, source: Source, target: Target, rows: int, *, bytes_per_commit: int = BYTES_PER_COMMIT) -> None:
+        self._source = source
+        self._target = target
+        self._rows = rows
+        self._bytes = bytes_per_commit
+        self._loss = DataLoss(source.fails)
+        self.committed = 0
+
+    def open(self) -> None:
+        """Check the table, or make it. Raises JobFailed."""
+        queues = self._source.queues()
+        wanted, found = self._source.about(), self._target.about()
+        if found is None:
+            try:
+                self._target.create(wanted, RAW_SCHEMA, self._source.cluster.min_offsets(queues))
+            except Conflict:
+                raise JobFailed("--to: another run has just made this table") from None
+            return
+        self.check(wanted, found)
+
+    def preview(self) -> list[Range]:
+        """Return the ranges that a run would read; makes no table."""
+        ends = self.ends()
+        found = self._target.about()
+        if found is None:
+            return self._source.preview()
+        self.check(self._source.about(), found)
+        return [(queue, begin, end) for queue, (begin, end) in self.ranges(ends).items()]
+
+    def check(self, wanted: About, found: About) -> None:
+        """Raise JobFailed for a table of something else."""
+        if found.topic != wanted.topic:
+            raise JobFailed(f"--to: it is a table of topic {found.topic!r}, not of {wanted.topic!r}")
+        if found.cluster != wanted.cluster:
+            raise JobFailed(f"--to: it is a table of cluster {found.cluster!r}, not of {wanted.cluster!r}")
+        different = difference(self._target.kinds(), kinds_of(RAW_SCHEMA))
+        if different:
+            raise JobFailed(f"--to: it is a table of another schema: {different}")
+
+    def ends(self) -> Positions:
+        """Return where the queues end now."""
+        return self._source.cluster.max_offsets(self._source.queues())
+
+    def ranges(self, ends: Positions) -> dict[MessageQueue, tuple[int, int]]:
+        """Return the offsets [begin, end) of each queue that the table lacks. Raises DataLost for messages that are
+        gone, unless the source goes on without."""
+        known = self._target.positions(list(ends))
+        oldest = self._source.cluster.min_offsets(list(ends))
+        found = {}
+        for queue, end in ends.items():
+            begin = known.get(queue, 0)  # a queue that was added later begins at 0
+            if end < begin:
+                self._loss.found(f"{text_of(queue)} ends at {end}, and the table has it up to {begin}")
+                begin = oldest[queue]
+            if begin < oldest[queue]:
+                self._loss.found(f"offsets {begin} to {oldest[queue]} of {text_of(queue)} were deleted")
+                begin = oldest[queue]
+            found[queue] = (begin, max(end, begin))
+        return found
+
+    def commit(self, ends: Positions) -> int:
+        """Append what is between the table and `ends`, or a part of it. Return the number of rows: 0 when there is
+        nothing. Raises JobFailed when another run has committed."""
+        ranges = self.ranges(ends)
+        begins = {queue: begin for queue, (begin, _) in ranges.items()}
+        stops = limited(begins, {queue: end for queue, (_, end) in ranges.items()}, self._rows)
+        busy = [queue for queue in sorted(begins) if stops[queue] > begins[queue]]
+        if not busy:
+            return 0
+        batches: list[Any] = []
+        positions: Positions = {}
+        for queue in busy:
+            positions[queue] = self._read(queue, begins[queue], stops[queue], self._bytes // len(busy), batches.append)
+        rows = with_date(pa.Table.from_batches(batches, MESSAGE_SCHEMA))
+        try:
+            self._target.commit(rows, positions)
+        except Conflict:
+            raise JobFailed("--to: another run has committed to this table; nothing of this commit was kept") from None
+        self._target.about()
+        count = int(rows.num_rows)
+        self.committed += count
+        return count
+
+    def _read(self, queue: MessageQueue, begin: int, end: int, limit_bytes: int, take: Callable[[Any], object]) -> int:
+        """Pass the batches of a range on, until they have `limit_bytes`. Return where they end."""
+        pulled = QueueRange(self._source.cluster, queue, begin, end, Pull(GROUP, fail_on_data_loss=self._source.fails))
+        columns = RecordColumns(MESSAGE_SCHEMA, MESSAGE_SCHEMA.names, queue.broker_name)
+        size = 0
+        for batch in queue_batches(pulled, queue, columns):
+            take(batch)
+            size += batch.nbytes
+            if size >= limit_bytes:
+                pulled.close()
+                return int(batch.column("queueOffset")[-1].as_py()) + 1
+        return end
