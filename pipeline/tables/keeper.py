@@ -102,7 +102,7 @@ class Keeper:
 
     def ranges(self, ends: Positions) -> dict[MessageQueue, tuple[int, int]]:
         """Return the offsets [begin, end) of each queue that the table lacks. Raises DataLost for messages that are
-        gone, unless the source goes on without."""
+        gone, unless the source continues without."""
         known = self._target.positions(list(ends))
         oldest = self._source.cluster.min_offsets(list(ends))
         found = {}
