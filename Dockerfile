@@ -22,6 +22,7 @@ COPY client ./client
 COPY spark ./spark
 COPY pipeline ./pipeline
 COPY admin ./admin
+COPY pipeline ./pipeline
 # The image's context has no .git directory that would tell the version.
 ARG VERSION=0.1.0
 # The hot modules are compiled in this stage; the image itself has no compiler.
