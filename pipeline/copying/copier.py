@@ -6,21 +6,20 @@ may send again. The positions of a topic are on disk before its next round.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from triomq.pipeline.copying import groups
 from triomq.pipeline.copying.figures import Figures
-from triomq.pipeline.copying.offset_map import OffsetMap
 from triomq.pipeline.copying.plan import Plan
+from triomq.pipeline.copying.queue_table import QueueTable
 from triomq.pipeline.copying.reading import MAX_DEPTH, read_round, slices
-from triomq.pipeline.copying.selection import FewerQueues, placed
+from triomq.pipeline.copying.records import Marks, SameNames
 from triomq.pipeline.copying.sending import QueueSender
 from triomq.pipeline.copying.sides import Chosen, choose, named
-from triomq.pipeline.copying.state import QueueCopy, StateDirectory
-from triomq.pipeline.copying.tail import read_back
-from triomq.pipeline.copying.targets import make_topic, planned, queues_of, readable_queues
+from triomq.pipeline.copying.state import QueueCopy
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.cluster import Cluster
@@ -32,32 +31,58 @@ IDLE_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 30.0
 """A copy with --once gives up when no round has succeeded for this time."""
+REMINDER_SECONDS: Final = 300.0
+"""A line is written again after this time, if it still holds."""
+LINES_KEPT: Final = 1000
+BURST_SECONDS: Final = 0.5
+
+
+def tell(line: str) -> None:
+    """Write one line for the operator."""
+    sys.stderr.write(f"mqpipeline copy: {line}\n")
+    sys.stderr.flush()
+
+
+class Pace:
+    """At most `rate` messages a second, 0 for no limit. What was not used is not saved, except for BURST_SECONDS."""
+
+    def __init__(self, rate: int, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._due = clock()
+
+    def wait_seconds(self) -> float:
+        """Return how long to wait before the next messages."""
+        return max(self._due - self._clock(), 0.0)
+
+    def add(self, count: int) -> None:
+        """Note messages that were sent."""
+        if self._rate:
+            self._due = max(self._due, self._clock() - BURST_SECONDS) + count / self._rate
 
 
 class Copier:
-    """`tell`: writes one line for the operator. `stop`: set by a signal; what is in hand is finished."""
+    """`stop`: set by a signal; what is in hand is finished."""
 
     def __init__(
         self,
         plan: Plan,
+        table: QueueTable,
         sides: tuple[Cluster, Cluster],
-        state: StateDirectory,
+        marks: Marks,
         figures: Figures,
         stop: threading.Event,
-        tell: Callable[[str], None],
     ) -> None:
         self._plan = plan
+        self._table = table
         self._source, self._target = sides
-        self._state = state
-        self._sender: QueueSender | None = None
+        self._sender = QueueSender(self._target, marks, plan.born_within_ms)
         self._stop = stop
-        self._tell = tell
-        self._told: set[str] = set()
+        self._told: dict[str, float] = {}
         self._chosen: Chosen | None = None
-        self._copies: dict[MessageQueue, QueueCopy] = {}
-        self._began = self._source.clock()
-        self.figures = figures
-        self.copied = 0
+        self._pace = Pace(plan.rate, self._source.clock)
+        self._followed = groups.FollowedOffsets()
+        self._figures = figures
 
     # -- what is copied ---------------------------------------------------------------------------------------------
 
@@ -65,87 +90,21 @@ class Copier:
         """Look for topics, queues and groups, and make what is missing at the target. Raises JobFailed."""
         self._source.forget_routes()
         self._target.forget_routes()
-        chosen = choose(self._plan, self._source, self._target)
         is_first = self._chosen is None
+        chosen = choose(self._plan, self._source, self._target, is_first=is_first)
         self._chosen = chosen
-        if self._sender is None:
-            self._sender = QueueSender(
-                self._target,
-                self._plan.name or chosen.cluster,
-                born_within_ms=self._plan.born_within_ms,
-                marks=self._plan.exactly_once,
-            )
+        for topic in self._table.keep(chosen.topics):
+            self._tell_once(f"--from: topic {topic!r} does not exist any more, and is copied again when it does")
         with named("--to"):
             lacking = groups.missing_groups(self._target, chosen.target_masters, chosen.groups) if chosen.groups else []
             groups.make_groups(self._target, lacking)
         for topic in chosen.topics:
             try:
-                self._take_up(topic, chosen)
-            except JobFailed as error:
-                if is_first and topic in self._plan.topics.exact():
+                self._table.take_up(topic, chosen)
+            except (JobFailed, MQSparkError) as error:
+                if is_first and (topic in self._plan.topics.exact() or not isinstance(error, JobFailed)):
                     raise
-                self._tell_once(f"{error}; the topic is not copied")
-
-    def _take_up(self, topic: str, chosen: Chosen) -> None:
-        """Make the target topic if there is none, and begin with the queues that are new."""
-        with named("--from"):
-            route = self._source.find_route(topic)
-            if route is None:
-                return  # deleted meanwhile
-            sources = readable_queues(route)
-        if not sources:
-            raise JobFailed(f"--from: topic {topic!r} must not be read (perm)")
-        if all(queue in self._copies for queue in sources):
-            return
-        new_name = self._plan.target_of(topic)
-        with named("--to"):
-            there = self._target.find_route(new_name)
-            if there is None:
-                plan = planned(route, chosen.target_masters)
-                make_topic(self._target, new_name, plan, chosen.target_masters)
-                there = self._target.find_route(new_name)
-            targets = queues_of(there) if there is not None else []
-            if not targets:
-                raise JobFailed(f"--to: topic {new_name!r} must not be written (perm)")
-        saved = self._state.load(topic, new_name)
-        try:
-            places = placed(sources, targets, {queue: copy.target for queue, copy in saved.items()})
-        except FewerQueues as error:
-            raise JobFailed(f"--to: {error}; give it more (mqadmin updateTopic -r -w)") from None
-        fresh = [queue for queue in sources if queue not in self._copies]
-        copies = {queue: saved.get(queue) or QueueCopy(queue, places[queue], None, OffsetMap()) for queue in fresh}
-        self._position(list(copies.values()))
-        self._copies |= copies
-        self._save(topic)
-
-    def _position(self, copies: list[QueueCopy]) -> None:
-        """Find out where each queue begins."""
-        if self._plan.exactly_once:
-            for copy in copies:
-                copy.is_unsure = True
-            self._make_sure(copies)
-        new = [copy for copy in copies if copy.next_offset is None]
-        with named("--from"):
-            bound = self._source.max_offsets if self._plan.starts_latest else self._source.min_offsets
-            begins = bound([copy.source for copy in new])
-        with named("--to"):
-            ends = self._target.max_offsets([copy.target for copy in new])
-        for copy in new:
-            copy.next_offset = begins[copy.source]
-            copy.offsets.add(begins[copy.source], ends[copy.target], 0)
-
-    def _make_sure(self, copies: list[QueueCopy]) -> None:
-        unsure = [copy for copy in copies if copy.is_unsure]
-        if unsure and self._sender is not None:
-            self._target.pause(self._plan.settle_seconds)
-            with named("--to"):
-                for copy in unsure:
-                    read_back(self._target, copy, self._sender.position(copy.source))
-
-    def _save(self, topic: str) -> None:
-        copies = [copy for copy in self._copies.values() if copy.source.topic == topic]
-        if copies:
-            self._state.save(topic, copies[0].target.topic, copies)
+                self._tell_once(f"{error}; topic {topic!r} is not copied, or not all of it")
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -158,7 +117,7 @@ class Copier:
         while not self._stop.is_set():
             failures: list[BrokerError] = []
             stored = self.round(failures)
-            self.figures.note_round(self._copies.values())
+            self._figures.note_round(self._table.active.values())
             now = self._source.clock()
             if not failures:
                 last_success = now
@@ -166,31 +125,31 @@ class Copier:
             if self._plan.is_once and all(self._reached(queue, end) for queue, end in ends.items()):
                 break
             if now - translated >= self._plan.offsets_seconds:
-                translated = now
                 self._again(self.translate)
+                translated = self._source.clock()
             if now - refreshed >= self._plan.refresh_seconds and not self._plan.is_once:
-                refreshed = now
                 self._again(self.refresh)
+                refreshed = self._source.clock()
             if not stored:
                 self._stop.wait(RETRY_SECONDS if failures else IDLE_SECONDS)
         self.translate()
 
     def _ends(self) -> dict[MessageQueue, int]:
         with named("--from"):
-            return self._source.max_offsets(list(self._copies))
+            return self._source.max_offsets(list(self._table.active))
 
     def _reached(self, queue: MessageQueue, end: int) -> bool:
-        return (self._copies[queue].next_offset or 0) >= end
+        return (self._table.active[queue].next_offset or 0) >= end
 
     def _judge(self, failures: list[BrokerError], failing_seconds: float) -> None:
-        """Tell what failed, and end where waiting does not help."""
-        self.figures.failures += bool(failures)
-        for error in failures:
-            if error.code == ResponseCode.NO_PERMISSION:
-                raise JobFailed(str(error))
+        """Tell what failed, and end where waiting does not help: without permission, unless some was there before."""
         if not failures:
-            self._told.clear()
             return
+        self._figures.failures += 1
+        for error in failures:
+            has_begun = any(self._figures.copied.values())
+            if error.code == ResponseCode.NO_PERMISSION and (self._plan.is_once or not has_begun):
+                raise JobFailed(str(error))
         if self._plan.is_once and failing_seconds > PATIENCE_SECONDS:
             raise JobFailed(str(failures[0]))
         self._tell_once(f"{failures[0]}; trying again")
@@ -200,53 +159,47 @@ class Copier:
         try:
             action()
         except (JobFailed, MQSparkError) as error:
-            self.figures.failures += 1
+            self._figures.failures += 1
             self._tell_once(f"{error}; trying again")
 
     def _tell_once(self, line: str) -> None:
-        if line not in self._told:
-            if len(self._told) > 100:
-                self._told.clear()
-            self._told.add(line)
-            self._tell(line)
+        now = self._source.clock()
+        if now < self._told.get(line, now - REMINDER_SECONDS) + REMINDER_SECONDS:
+            return
+        if len(self._told) >= LINES_KEPT:
+            self._told.clear()
+        self._told[line] = now
+        tell(line)
 
     def round(self, failures: list[BrokerError]) -> int:
         """Copy some messages of each queue and save the positions; return how many were stored."""
-        sender = self._sender
-        assert sender is not None, "refresh comes first"
         total = 0
-        for some in slices(list(self._copies.values())):
+        for some in slices(list(self._table.active.values())):
             if self._stop.is_set():
                 break
-            if self._plan.exactly_once:
-                try:
-                    self._make_sure(some)
-                except JobFailed as error:
-                    failures.append(BrokerError(str(error)))
-                    continue
-            self._pace()
-            before = {copy: (copy.next_offset, copy.lost) for copy in some}
-            found = read_round(self._source, some, self._most(len(some)), failures)
-            stored = sender.send_round(found, failures)
-            changed = {copy.source.topic for copy in some if (copy.next_offset, copy.lost) != before[copy]}
-            for copy in some:
-                step = (copy.next_offset or 0) - (before[copy][0] or 0) - (copy.lost - before[copy][1])
-                self.figures.copied[copy.source.topic] = self.figures.copied.get(copy.source.topic, 0) + max(step, 0)
-            for topic in sorted(changed):
-                self._save(topic)
-            total += stored
-            self.copied += stored
+            total += self._copy(self._table.sure(some, failures), failures)
         return total
+
+    def _copy(self, copies: Sequence[QueueCopy], failures: list[BrokerError]) -> int:
+        self._stop.wait(self._pace.wait_seconds())
+        before = {copy: copy.next_offset for copy in copies}
+        found = read_round(self._source, copies, self._most(len(copies)), failures)
+        try:
+            stored = self._sender.send_round(found, failures)
+        except SameNames as error:
+            raise JobFailed(
+                f"a message was copied before, and both sides are called {str(error)!r}: tell them apart with "
+                "--source-name and --target-name"
+            ) from None
+        for topic in sorted({copy.source.topic for copy in copies if copy.next_offset != before[copy]}):
+            self._table.save(topic)
+        self._pace.add(stored)
+        return stored
 
     def _most(self, queues: int) -> int:
         """How many messages of one queue a round may have: a tenth of a second's, with a rate."""
-        return max(min(IN_FLIGHT, self._plan.rate // (10 * queues)), 1) if self._plan.rate else IN_FLIGHT
-
-    def _pace(self) -> None:
-        if self._plan.rate:
-            ahead = self._began + self.copied / self._plan.rate - self._source.clock()
-            if ahead > 0:
-                self._stop.wait(ahead)
+        rate = self._plan.rate
+        return max(min(IN_FLIGHT, rate // (10 * max(queues, 1))), 1) if rate else IN_FLIGHT
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -257,21 +210,9 @@ class Copier:
             return
         with named("--from"):
             offsets = groups.consumed(self._source, chosen.source_masters)
-        found = groups.translated(offsets, self._copies, [config.group_name for config in chosen.groups])
+        found = groups.translated(offsets, self._table.active, [config.group_name for config in chosen.groups])
         with named("--to"):
-            done, busy = groups.store_translated(self._target, chosen.target_masters, found, force=self._plan.force)
-        self.figures.translated_groups = done
+            done, busy = self._followed.store(self._target, chosen.target_masters, found, force=self._plan.force)
+        self._figures.translated_groups = done
         for group in busy:
             self._tell_once(f"group {group!r} has members at the target; its offsets there stay as they are")
-
-    @property
-    def lag(self) -> int:
-        return sum(copy.lag for copy in self._copies.values())
-
-    @property
-    def lost(self) -> int:
-        return sum(copy.lost for copy in self._copies.values())
-
-    @property
-    def topics(self) -> int:
-        return len({queue.topic for queue in self._copies})

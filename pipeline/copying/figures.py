@@ -10,28 +10,33 @@ import threading
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from triomq.pipeline.copying.state import QueueCopy
+from triomq.pipeline.copying.state import Counts, QueueCopy
 from triomq.spark.jobs.session import JobFailed
 
 
 class Figures:
-    """Counts since the start. `copied`, `lag`, `lost`: by source topic."""
+    """Counts since the start, by source topic. A table is replaced, never changed, since another thread reads it."""
 
     def __init__(self) -> None:
         self.copied: dict[str, int] = {}
         self.lag: dict[str, int] = {}
         self.lost: dict[str, int] = {}
+        self.returned: dict[str, int] = {}
         self.translated_groups = 0
         self.failures = 0
 
     def note_round(self, copies: Iterable[QueueCopy]) -> None:
-        """Take lag and lost messages from the queues."""
+        """Take the counts of the queues, which start at 0 again."""
         lag: dict[str, int] = {}
-        lost: dict[str, int] = {}
+        copied, lost, returned = dict(self.copied), dict(self.lost), dict(self.returned)
         for copy in copies:
-            lag[copy.source.topic] = lag.get(copy.source.topic, 0) + copy.lag
-            lost[copy.source.topic] = lost.get(copy.source.topic, 0) + copy.lost
-        self.lag, self.lost = lag, lost
+            topic, counts = copy.source.topic, copy.counts
+            copy.counts = Counts()
+            lag[topic] = lag.get(topic, 0) + copy.lag
+            copied[topic] = copied.get(topic, 0) + counts.copied
+            lost[topic] = lost.get(topic, 0) + counts.lost
+            returned[topic] = returned.get(topic, 0) + counts.returned
+        self.lag, self.copied, self.lost, self.returned = lag, copied, lost, returned
 
     def text(self) -> str:
         """Return the page."""
@@ -40,6 +45,7 @@ class Figures:
             ("copied_messages_total", "counter", "Messages that the target has confirmed.", self.copied),
             ("lag_messages", "gauge", "Messages at the source that are not copied yet.", self.lag),
             ("lost_messages_total", "counter", "Messages deleted before they were copied.", self.lost),
+            ("returned_messages_total", "counter", "Messages that came from the target.", self.returned),
         ):
             lines += [f"# HELP triomq_copy_{name} {meaning}", f"# TYPE triomq_copy_{name} {kind}"]
             lines += [f'triomq_copy_{name}{{topic="{topic}"}} {value}' for topic, value in sorted(table.items())]

@@ -90,18 +90,35 @@ def has_members(cluster: Cluster, masters: Mapping[str, str], group: str) -> boo
     )
 
 
-def store_translated(
-    cluster: Cluster, masters: Mapping[str, str], offsets: Mapping[str, Mapping[MessageQueue, int]], *, force: bool
-) -> tuple[int, list[str]]:
-    """Store offsets that are larger than those at the target; return how many groups have them, and which were left out
-    since they have members there. Raises BrokerError."""
-    done, busy = 0, []
-    for group, places in offsets.items():
-        if not force and has_members(cluster, masters, group):
-            busy.append(group)
-            continue
-        present = cluster.group_offsets(group, sorted(places))
-        larger = {queue: offset for queue, offset in places.items() if offset > present.get(queue, -1)}
-        cluster.store_group_offsets(group, larger)
-        done += 1
-    return done, busy
+class FollowedOffsets:
+    """Offsets that follow at the target. One owner, one thread."""
+
+    def __init__(self) -> None:
+        self._stored: dict[tuple[str, MessageQueue], int] = {}
+
+    def store(
+        self,
+        cluster: Cluster,
+        masters: Mapping[str, str],
+        offsets: Mapping[str, Mapping[MessageQueue, int]],
+        *,
+        force: bool,
+    ) -> tuple[int, list[str]]:
+        """Store offsets that are not smaller than those at the target; return how many groups have them, and which were
+        left out since they have members there. Raises BrokerError.
+
+        An equal one is stored the first time: brokers say 0 of a queue of which they have no offset of the group."""
+        done, busy = 0, []
+        for group, places in offsets.items():
+            changed = {queue: at for queue, at in places.items() if self._stored.get((group, queue), -1) != at}
+            if changed and not force and has_members(cluster, masters, group):
+                busy.append(group)
+                continue
+            queues = sorted(changed)
+            present, ends = cluster.group_offsets(group, queues), cluster.max_offsets(queues)
+            cluster.store_group_offsets(
+                group, {queue: at for queue, at in changed.items() if present.get(queue, 0) <= at <= ends[queue]}
+            )
+            self._stored |= {(group, queue): at for queue, at in changed.items() if at <= ends[queue]}
+            done += 1
+        return done, busy

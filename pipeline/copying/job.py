@@ -9,6 +9,9 @@ Positions are kept in the directory --state: killed and started again, the copy 
 messages of a queue. With --exactly-once each message has the property COPY_SOURCE, its position at the source, and the
 target is read back before anything is sent again: nothing is there twice. SIGTERM ends the copy after what is in hand.
 
+The property COPY_CLUSTERS names the clusters in which a message was. What comes from the target is not copied back, so
+two clusters may be copied into each other if their names differ; --source-name and --target-name give them others.
+
 Exit codes: 0 done; 1 done, but messages had been deleted at the source before they were copied; 2 not done.
 """
 
@@ -23,6 +26,8 @@ from triomq.pipeline.copying.copier import Copier
 from triomq.pipeline.copying.dry_run import preview
 from triomq.pipeline.copying.figures import Figures, FiguresServer
 from triomq.pipeline.copying.plan import Plan, options_of, plan_of
+from triomq.pipeline.copying.queue_table import QueueTable
+from triomq.pipeline.copying.records import Marks
 from triomq.pipeline.copying.sides import choose, named
 from triomq.pipeline.copying.state import StateDirectory
 from triomq.spark.cluster import Cluster
@@ -52,7 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help="connection option, like accessKey=... (docs/spark.md); may be repeated",
         )
-    where.add_argument("--source-name", metavar="NAME", help="what COPY_SOURCE calls the source (its cluster's name)")
+    for side in ("source", "target"):
+        where.add_argument(
+            f"--{side}-name", metavar="NAME", help=f"what properties and positions call the {side} (its cluster's name)"
+        )
     how = parser.add_argument_group("how")
     how.add_argument("--state", required=True, metavar="DIR", help="directory for the positions, one for each copy")
     how.add_argument("--exactly-once", action="store_true", help="nothing twice at the target, whatever happens")
@@ -98,12 +106,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _copy(arguments: argparse.Namespace, plan: Plan, source: Cluster, target: Cluster) -> int:
     stop = threading.Event()
     figures = Figures()
-    name = plan.name or choose(plan, source, target).cluster
-    with StateDirectory(arguments.state, name) as state, FiguresServer(figures, arguments.metrics_port):
-        copier = Copier(plan, (source, target), state, figures, stop, _tell)
+    chosen = choose(plan, source, target)
+    marks = Marks(plan.name or chosen.cluster, plan.target_name or chosen.target_cluster, plan.exactly_once)
+    with StateDirectory(arguments.state, marks.source) as state, FiguresServer(figures, arguments.metrics_port):
+        copier = Copier(plan, QueueTable(plan, (source, target), state, marks), (source, target), marks, figures, stop)
         previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         over = threading.Event()
-        watcher = threading.Thread(target=_show, args=(copier, over, arguments.quiet), name="progress", daemon=True)
+        watcher = threading.Thread(target=_show, args=(figures, over, arguments.quiet), name="progress", daemon=True)
         watcher.start()
         try:
             for number in previous:
@@ -115,20 +124,18 @@ def _copy(arguments: argparse.Namespace, plan: Plan, source: Cluster, target: Cl
             for number, handler in previous.items():
                 signal.signal(number, handler)
     groups = f", offsets of {figures.translated_groups} groups" if plan.groups.wanted else ""
-    sys.stdout.write(f"{copier.copied:,} messages of {copier.topics} topics copied{groups}\n")
-    if copier.lost:
-        sys.stdout.write(f"{copier.lost:,} messages had been deleted at the source before they were copied\n")
-    return 1 if copier.lost else 0
+    copied, lost, returned = (sum(table.values()) for table in (figures.copied, figures.lost, figures.returned))
+    sys.stdout.write(f"{copied:,} messages of {len(figures.copied)} topics copied{groups}\n")
+    if returned:
+        sys.stdout.write(f"{returned:,} messages came from cluster {marks.target!r} and were not copied back\n")
+    if lost:
+        sys.stdout.write(f"{lost:,} messages had been deleted at the source before they were copied\n")
+    return 1 if lost else 0
 
 
-def _show(copier: Copier, over: threading.Event, quiet: bool) -> None:
-    """Draw the progress line; reads figures of the copier's thread, which need not be of one moment."""
+def _show(figures: Figures, over: threading.Event, quiet: bool) -> None:
+    """Draw the progress line; the tables of another thread need not be of one moment."""
     progress = Progress("copy", unit=" messages", quiet=quiet)
     while not over.wait(PROGRESS_SECONDS):
-        progress.set(copier.copied, note=f"lag {sum(copier.figures.lag.values()):,}")
+        progress.set(sum(figures.copied.values()), note=f"lag {sum(figures.lag.values()):,}")
     progress.finish()
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"mqpipeline copy: {line}\n")
-    sys.stderr.flush()

@@ -24,7 +24,7 @@ class OffsetMap:
         """Note that [source, source + count) went to [target, target + count). What was noted of these offsets and
         later ones is forgotten: the target has lost it, or it was copied again."""
         self.cut(source)
-        self._cut_target(target)
+        self.cut_target(target)
         last = self.runs[-1] if self.runs else None
         if last is not None and last[0] + last[2] == source and last[1] + last[2] == target:
             last[2] += count
@@ -41,7 +41,8 @@ class OffsetMap:
         if self.runs:
             self.runs[-1][2] = min(self.runs[-1][2], source - self.runs[-1][0])
 
-    def _cut_target(self, target: int) -> None:
+    def cut_target(self, target: int) -> None:
+        """Forget everything from this target offset on: the target has lost it."""
         while self.runs and self.runs[-1][1] >= target:
             self.runs.pop()
         if self.runs:

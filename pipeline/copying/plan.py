@@ -17,13 +17,15 @@ RETRY_TIMEOUT_MS = "5000"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`name`: of the source, in state and positions, empty for that of its cluster. `rate`: messages a second, 0 for no
-    limit. `settle_seconds`: how long a broker may still store what a closed connection has sent."""
+    """`name`, `target_name`: of the two sides in state and properties, empty for those of their clusters. `rate`:
+    messages a second, 0 for no limit. `settle_seconds`: how long a broker may still store what a closed connection has
+    sent."""
 
     topics: Names
     groups: Names
     renames: dict[str, str]
     name: str
+    target_name: str
     is_once: bool
     exactly_once: bool
     starts_latest: bool
@@ -55,11 +57,14 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         raise JobFailed("--rate and --born-within-ms must not be negative")
     if min(arguments.offsets_seconds, arguments.refresh_seconds) <= 0:
         raise JobFailed("--offsets-seconds and --refresh-seconds must be more than 0")
+    if any(set(",/") & set(name or "") for name in (arguments.source_name, arguments.target_name)):
+        raise JobFailed("--source-name and --target-name must not have , or / in them")
     return Plan(
         topics=topics,
         groups=Names(names_of(arguments.groups), excluded),
         renames=renames,
         name=arguments.source_name or "",
+        target_name=arguments.target_name or "",
         is_once=arguments.once,
         exactly_once=arguments.exactly_once,
         starts_latest=arguments.start == "latest",

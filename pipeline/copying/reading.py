@@ -7,6 +7,7 @@ asked for one pull.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -47,11 +48,19 @@ def slices(copies: Sequence[QueueCopy]) -> Iterator[list[QueueCopy]]:
         yield run
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The messages of one queue between its position and the offset `end`."""
+
+    records: list[Record]
+    end: int
+
+
 def read_round(
     cluster: Cluster, copies: Sequence[QueueCopy], most: int, failures: list[BrokerError]
-) -> dict[QueueCopy, list[Record]]:
-    """Return the next messages of each queue, at most `most` of one; appends to `failures` why others have none. Counts
-    messages that were deleted before they could be read."""
+) -> dict[QueueCopy, Piece]:
+    """Return the next messages of each queue, at most `most` of one; appends to `failures` why others have none. Passes
+    over a beginning that was deleted, and counts it."""
     asked: dict[tuple[QueueCopy, int], tuple[MessageQueue, Callable[[], RemotingCommand]]] = {}
     steps: dict[tuple[QueueCopy, int], int] = {}
     for copy in copies:
@@ -91,8 +100,8 @@ def _taken(
     steps: Mapping[tuple[QueueCopy, int], int],
     responses: Mapping[tuple[QueueCopy, int], RemotingCommand | BrokerError],
     failures: list[BrokerError],
-) -> list[Record]:
-    """Return what the responses of one queue have, as far as they join; set its `end`, `depth`, `span` and `lost`."""
+) -> Piece:
+    """Return what the responses of one queue have, as far as they join; set its `end`, `depth`, `span` and `counts`."""
     found: list[Record] = []
     begin = at = copy.next_offset or 0
     is_full = True
@@ -126,7 +135,7 @@ def _taken(
             break
         at = reached
     copy.depth = min(copy.depth * 2, MAX_DEPTH) if is_full else 1
-    return found
+    return Piece(found, max(at, copy.next_offset or 0))
 
 
 def _pass_over(
@@ -134,11 +143,12 @@ def _pass_over(
 ) -> None:
     """Nothing was found at the position: continue behind a gap, or say that the queue became shorter."""
     at = copy.next_offset or 0
-    if at < header.min_offset:
-        copy.lost += header.min_offset - at
-        copy.next_offset = header.min_offset
-    elif status is PullStatus.NO_MATCHED_MSG and header.next_begin_offset > at:
-        copy.next_offset = header.next_begin_offset
+    behind = header.min_offset
+    if at >= behind and status is PullStatus.NO_MATCHED_MSG:
+        behind = header.next_begin_offset  # without a filter: they are in the queue, but their file is gone
+    if at < behind:
+        copy.counts.lost += behind - at
+        copy.next_offset = behind
     elif at > header.max_offset:
         where = f"{copy.source.topic}/{copy.source.broker_name}/{copy.source.queue_id}"
         failures.append(

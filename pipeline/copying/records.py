@@ -7,7 +7,7 @@ born times agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,15 +15,54 @@ from triomq.client.core.outgoing import Outgoing
 from triomq.protocol import properties, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import RequestCode
+from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.record import BatchUnit, encode_batch_units, read_fields
 from triomq.protocol.system_topics import is_retry_topic
 
 POSITION: Final = "COPY_SOURCE"
 """The property that says where a message comes from: NAME/TOPIC/BROKER/QUEUE/OFFSET."""
+CLUSTERS: Final = "COPY_CLUSTERS"
+"""The property that names the clusters in which a message was before, separated by commas."""
 BATCH_BYTES: Final = 256 * 1024
 BATCH_MESSAGES: Final = 1024
 _KEPT_FLAGS: Final = sys_flag.COMPRESSED | sys_flag.COMPRESSION_MASK | sys_flag.MULTI_TAGS
 _DROPPED: Final = (names.DELAY, names.TRANSACTION_PREPARED)
+
+
+class SameNames(Exception):
+    """A message was in a cluster that may be the target or the source: both have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The properties of copies. `source`, `target`: names of the clusters. `has_position`: with --exactly-once."""
+
+    source: str
+    target: str
+    has_position: bool
+
+    def position(self, queue: MessageQueue) -> str:
+        """Return what the positions of a source queue begin with."""
+        return f"{self.source}/{queue.topic}/{queue.broker_name}/{queue.queue_id}/"
+
+    def is_returning(self, record: Record) -> bool:
+        """Return whether a message was in the target cluster before. Raises SameNames."""
+        text = record.properties.get(CLUSTERS)
+        if text is None or self.target not in text.split(","):
+            return False
+        if self.source == self.target:
+            raise SameNames(self.target)
+        return True
+
+    def table(self, record: Record, queue: MessageQueue) -> dict[str, str]:
+        """Return the properties of the copy of a message of this source queue."""
+        table = {name: value for name, value in record.properties.items() if name not in _DROPPED}
+        before = table.get(CLUSTERS, "")
+        if self.source not in before.split(","):
+            table[CLUSTERS] = f"{before},{self.source}" if before else self.source
+        if self.has_position:
+            table[POSITION] = f"{self.position(queue)}{record.offset}"
+        return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +113,11 @@ def read_records(data: bytes, begin: int, end: int) -> list[Record]:
     return found
 
 
-def units(records: Sequence[Record], topic: str, position: str, born_within_ms: int) -> Iterator[Unit]:
-    """Yield the requests that send these records in order. `position`: what the property POSITION begins with, empty
-    for none. `born_within_ms`: how far born times may differ in a batch, which has that of its first message."""
+def units(
+    records: Iterable[Record], queue: MessageQueue, topic: str, marks: Marks, born_within_ms: int
+) -> Iterator[Unit]:
+    """Yield the requests that send these records of a source queue to a topic, in order. `born_within_ms`: how far born
+    times may differ in a batch, which has that of its first message."""
     run: list[Record] = []
     run_bytes = 0
     for record in records:
@@ -89,28 +130,21 @@ def units(records: Sequence[Record], topic: str, position: str, born_within_ms: 
             and _may_share(run[0], topic)
         )
         if run and not fits:
-            yield _unit(run, topic, position)
+            yield _unit(run, queue, topic, marks)
             run, run_bytes = [], 0
         run.append(record)
         run_bytes += record.size_bytes
     if run:
-        yield _unit(run, topic, position)
+        yield _unit(run, queue, topic, marks)
 
 
 def _may_share(record: Record, topic: str) -> bool:
     return not record.sys_flag and not record.reconsume_times and not topic.startswith("%")
 
 
-def _table(record: Record, position: str) -> dict[str, str]:
-    table = {name: value for name, value in record.properties.items() if name not in _DROPPED}
-    if position:
-        table[POSITION] = f"{position}{record.offset}"
-    return table
-
-
-def _unit(run: Sequence[Record], topic: str, position: str) -> Unit:
+def _unit(run: Sequence[Record], queue: MessageQueue, topic: str, marks: Marks) -> Unit:
     first = run[0]
-    tables = [_table(record, position) for record in run]
+    tables = [marks.table(record, queue) for record in run]
     if len(run) > 1:
         parts = [
             BatchUnit(record.flag, record.body, properties.encode(table))

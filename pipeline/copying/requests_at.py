@@ -21,11 +21,17 @@ def ask_all(
     order of `asked`, and are at most MAX_IN_FLIGHT of a connection."""
     by_address: dict[str, list[K]] = {}
     results: dict[K, RemotingCommand | BrokerError] = {}
+    silent: BrokerError | None = None
     for key, (queue, _) in asked.items():
+        if silent is not None:  # the name servers were asked with patience once
+            results[key] = silent
+            continue
         try:
             by_address.setdefault(cluster.address(queue.topic, queue.broker_name), []).append(key)
-        except BrokerError as error:
+        except Unreachable as error:
             results[key] = error
+        except BrokerError as error:
+            results[key] = silent = error
     sent: list[tuple[str, list[tuple[K, int]]]] = []
     for address, keys in by_address.items():
         try:

@@ -67,7 +67,7 @@ def topics_of_groups(groups: Iterable[str], known: Collection[str]) -> list[str]
 def placed(
     sources: Sequence[MessageQueue], targets: Sequence[MessageQueue], fixed: Mapping[MessageQueue, MessageQueue]
 ) -> dict[MessageQueue, MessageQueue]:
-    """Return source queue -> target queue; no two have the same. What is `fixed` stays as it is.
+    """Return source queue -> target queue; no two have the same. What is `fixed` stays as it is, and is nobody else's.
 
     The same broker and id if the target has all of them; else the same id at the broker with the same place in the list
     of names, if all are there; else the queue with the same place in the list of all queues. Raises FewerQueues."""
@@ -83,7 +83,7 @@ def placed(
             raise FewerQueues(f"target topic {topic!r} has {len(targets)} queues, the source has {len(sources)}")
         places = dict(zip(sorted(sources), sorted(targets), strict=False))
     places |= {source: target for source, target in fixed.items() if source in places}
-    taken: dict[MessageQueue, MessageQueue] = {}
+    taken = {target: source for source, target in fixed.items() if source not in places}
     for source in sorted(places, key=lambda queue: (queue not in fixed, queue)):
         if places[source] in taken:
             free = sorted(there.difference(taken, fixed.values()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from triomq.client.core.send_requests import SEND_STATUS, SendRequests
-from triomq.pipeline.copying.records import Record, Unit, units
+from triomq.pipeline.copying.reading import Piece
+from triomq.pipeline.copying.records import Marks, Unit, units
 from triomq.pipeline.copying.requests_at import ask_all, refusal
 from triomq.pipeline.copying.state import QueueCopy
 from triomq.protocol.command import RemotingCommand
@@ -23,22 +25,25 @@ PRODUCER_GROUP = "MQPIPELINE_COPY"
 class QueueSender:
     """Sends to the target. One owner, one thread."""
 
-    def __init__(self, cluster: Cluster, name: str, *, born_within_ms: int, marks: bool) -> None:
-        """`name`: of the source, in the property that says where a message is from; without `marks` there is none."""
+    def __init__(self, cluster: Cluster, marks: Marks, born_within_ms: int) -> None:
         self._cluster = cluster
-        self._name = name
-        self._born_within_ms = born_within_ms
         self._marks = marks
+        self._born_within_ms = born_within_ms
         self._requests = SendRequests(PRODUCER_GROUP, template_topic=AUTO_CREATE_TOPIC)
 
-    def position(self, queue: MessageQueue) -> str:
-        """Return what the positions of a source queue begin with."""
-        return f"{self._name}/{queue.topic}/{queue.broker_name}/{queue.queue_id}/"
+    def send_round(self, found: Mapping[QueueCopy, Piece], failures: list[BrokerError]) -> int:
+        """Send the messages of each queue and advance the queues; return how many were stored. A queue stops at its
+        first failure, which is appended to `failures`; what its last request did is not known then.
 
-    def send_round(self, found: Mapping[QueueCopy, list[Record]], failures: list[BrokerError]) -> int:
-        """Send the records of each queue and advance the queues; return how many were stored. A queue stops at its
-        first failure, which is appended to `failures`; what its last request did is not known then."""
-        waiting = {copy: deque(self._units(copy, records)) for copy, records in found.items() if records}
+        Raises SameNames before anything is sent."""
+        back = {
+            copy: [record.offset for record in piece.records if self._marks.is_returning(record)]
+            for copy, piece in found.items()
+        }
+        waiting = {copy: deque(self._units(copy, piece, back[copy])) for copy, piece in found.items()}
+        for copy in [copy for copy, line in waiting.items() if not line]:
+            del waiting[copy]
+            advance(copy, found[copy].end, 0, back[copy])
         stored = 0
         while waiting:
             asked: dict[QueueCopy, tuple[MessageQueue, Callable[[], RemotingCommand]]] = {
@@ -54,18 +59,28 @@ class QueueSender:
                     del waiting[copy]
                     continue
                 unit = waiting[copy].popleft()
-                _confirm(copy, unit, response.header(SendMessageResponseHeader).queue_offset)
+                first = response.header(SendMessageResponseHeader).queue_offset
+                for place, offset in enumerate(unit.offsets):
+                    copy.offsets.add(offset, first + place, 1)
+                advance(copy, unit.offsets[-1] + 1, len(unit.offsets), back[copy])
                 stored += len(unit.offsets)
                 if not waiting[copy]:
                     del waiting[copy]
+                    advance(copy, found[copy].end, 0, back[copy])
         return stored
 
-    def _units(self, copy: QueueCopy, records: list[Record]) -> list[Unit]:
-        position = self.position(copy.source) if self._marks else ""
-        return list(units(records, copy.target.topic, position, self._born_within_ms))
+    def _units(self, copy: QueueCopy, piece: Piece, returning: list[int]) -> list[Unit]:
+        left_out = set(returning)
+        records = [record for record in piece.records if record.offset not in left_out]
+        return list(units(records, copy.source, copy.target.topic, self._marks, self._born_within_ms))
 
 
-def _confirm(copy: QueueCopy, unit: Unit, target_offset: int) -> None:
-    for place, offset in enumerate(unit.offsets):
-        copy.offsets.add(offset, target_offset + place, 1)
-    copy.next_offset = unit.offsets[-1] + 1
+def advance(copy: QueueCopy, end: int, copied: int, returning: list[int]) -> None:
+    """Move the position of a queue to `end`. What was neither `copied` nor came from the target is lost: its file was
+    deleted. `returning`: source offsets of messages that came from the target, sorted."""
+    begin = copy.next_offset or 0
+    back = bisect_left(returning, end) - bisect_left(returning, begin)
+    copy.counts.copied += copied
+    copy.counts.returned += back
+    copy.counts.lost += max(end - begin - copied - back, 0)
+    copy.next_offset = end

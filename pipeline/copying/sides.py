@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from triomq.client.core import cluster_requests
+from triomq.pipeline.copying.groups import known_groups
 from triomq.pipeline.copying.plan import Plan
 from triomq.pipeline.copying.selection import chosen_groups, chosen_topics, topics_of_groups
 from triomq.pipeline.copying.targets import common_brokers, masters_of
@@ -26,6 +27,7 @@ class Chosen:
     source_masters: dict[str, str]
     target_masters: dict[str, str]
     cluster: str
+    target_cluster: str
 
 
 @contextmanager
@@ -39,11 +41,9 @@ def named(option: str) -> Iterator[None]:
         raise JobFailed(f"{option}: {error}") from None
 
 
-def choose(plan: Plan, source: Cluster, target: Cluster) -> Chosen:
+def choose(plan: Plan, source: Cluster, target: Cluster, *, is_first: bool = True) -> Chosen:
     """Look which topics and groups there are. Raises JobFailed, which names the side, for a name server that does not
-    respond, for a topic or group that is not there, and for a copy into itself."""
-    from triomq.pipeline.copying.groups import known_groups
-
+    respond, for a copy into itself, and the first time for a topic or group that is not there."""
     with named("--from"):
         ours = _brokers(source)
         known = source.ask_name_servers(cluster_requests.topic_names)
@@ -53,12 +53,12 @@ def choose(plan: Plan, source: Cluster, target: Cluster) -> Chosen:
     reserved = {*ours.broker_addr_table, *ours.cluster_addr_table}
     topics = chosen_topics(plan.topics, known, reserved)
     missing = sorted({*plan.topics.exact()} - {*topics})
-    if missing:
+    if missing and is_first:
         why = "is a topic of the system" if missing[0] in known else "does not exist"
         raise JobFailed(f"--from: topic {missing[0]!r} {why}")
     wanted = chosen_groups(plan.groups, groups)
     lacking = sorted({*plan.groups.exact()} - {*wanted})
-    if lacking:
+    if lacking and is_first:
         raise JobFailed(f"--from: group {lacking[0]!r} does not exist")
     _check_no_loop(plan, topics, common_brokers(ours, theirs))
     return Chosen(
@@ -67,6 +67,7 @@ def choose(plan: Plan, source: Cluster, target: Cluster) -> Chosen:
         masters_of(ours),
         masters_of(theirs),
         min(ours.cluster_addr_table, default=""),
+        min(theirs.cluster_addr_table, default=""),
     )
 
 
@@ -88,7 +89,7 @@ def _check_no_loop(plan: Plan, topics: list[str], common: list[str]) -> None:
         raise JobFailed(
             f"--from and --to are one cluster (broker {common[0]!r}): groups cannot be copied to themselves"
         )
-    loops = sorted(new for new in targets.values() if new in targets)
+    loops = sorted(new for new in targets.values() if plan.topics.matches(new))
     if loops:
         raise JobFailed(
             f"--from and --to are one cluster (broker {common[0]!r}): topic {loops[0]!r} would be copied into itself; "

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -22,15 +23,35 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.jobs.session import JobFailed
 
 
+@dataclass(slots=True)
+class Counts:
+    """`lost`: deleted at the source before they were copied. `returned`: left out, since they came from the target."""
+
+    copied: int = 0
+    lost: int = 0
+    returned: int = 0
+
+
 class QueueCopy:
     """One queue on its way. Owned by the loop of the job.
 
     `next_offset`: None before the first position is known. `is_unsure`: what the target has must be read back before
-    the next message is sent. `depth`, `span`: pulls of the next round, and messages of each. `lost`: messages that were
-    deleted at the source before they were copied. `end`: of the queue at the source, as seen last.
+    the next message is sent. `address`: of the target's master, as seen last. `depth`, `span`: pulls of the next round,
+    and messages of each. `end`: of the queue at the source, as seen last. `counts`: since the figures were taken.
     """
 
-    __slots__ = ("depth", "end", "is_unsure", "lost", "next_offset", "offsets", "source", "span", "target")
+    __slots__ = (
+        "address",
+        "counts",
+        "depth",
+        "end",
+        "is_unsure",
+        "next_offset",
+        "offsets",
+        "source",
+        "span",
+        "target",
+    )
 
     def __init__(self, source: MessageQueue, target: MessageQueue, next_offset: int | None, offsets: OffsetMap) -> None:
         self.source = source
@@ -38,10 +59,11 @@ class QueueCopy:
         self.next_offset = next_offset
         self.offsets = offsets
         self.is_unsure = False
+        self.address = ""
         self.depth = 1
         self.span = 32
-        self.lost = 0
         self.end = 0
+        self.counts = Counts()
 
     @property
     def lag(self) -> int:

@@ -60,8 +60,27 @@ def planned(route: TopicRoute, brokers: Iterable[str]) -> dict[str, QueueData]:
     return dict.fromkeys(names, whole)
 
 
+def widened(route: TopicRoute, wanted: dict[str, QueueData]) -> dict[str, QueueData]:
+    """Return target broker -> settings of a topic that gets more queues: nowhere fewer than `route` says. Brokers that
+    have enough are left out."""
+    present = {data.broker_name: data for data in route.data.queue_datas}
+    found = {}
+    for broker, data in wanted.items():
+        old = present.get(broker)
+        if old is None:
+            found[broker] = data
+        elif data.read_queue_nums > old.read_queue_nums or data.write_queue_nums > old.write_queue_nums:
+            found[broker] = QueueData(
+                perm=old.perm,
+                topic_sys_flag=old.topic_sys_flag,
+                read_queue_nums=max(data.read_queue_nums, old.read_queue_nums),
+                write_queue_nums=max(data.write_queue_nums, old.write_queue_nums),
+            )
+    return found
+
+
 def make_topic(cluster: Cluster, topic: str, plan: dict[str, QueueData], masters: dict[str, str]) -> None:
-    """Create a topic and wait until a name server knows all of it. Raises BrokerError."""
+    """Create a topic, or change it, and wait until a name server knows all of it. Raises BrokerError."""
     for broker, data in plan.items():
         header = CreateTopicRequestHeader(
             topic=topic,
@@ -78,7 +97,10 @@ def make_topic(cluster: Cluster, topic: str, plan: dict[str, QueueData], masters
     while cluster.clock() < deadline:
         cluster.forget_routes()
         route = cluster.find_route(topic)
-        if route is not None and {data.broker_name for data in route.data.queue_datas} >= set(plan):
+        known = {data.broker_name: data for data in route.data.queue_datas} if route is not None else {}
+        if all(
+            broker in known and known[broker].read_queue_nums >= data.read_queue_nums for broker, data in plan.items()
+        ):
             return
         cluster.pause(0.05)
     raise Unreachable(f"no name server knows the new topic {topic!r} after {ROUTE_SECONDS:.0f} s")

