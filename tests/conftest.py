@@ -72,9 +72,12 @@ _processor_seconds = 0.0
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """Commands set up logging for the whole process; the next test's captured logs must not depend on that."""
-    before = structlog.get_config()
+    before = structlog.get_config() if structlog.is_configured() else None
     yield
-    structlog.configure(**before)
+    if before is None:
+        structlog.reset_defaults()
+    else:
+        structlog.configure(**before)
 
 
 def share_of(nodeid: str) -> str:

@@ -176,9 +176,10 @@ def pipeline_page() -> str:
     codes = (("0", "done"), ("1", "done, and something is wrong or missing"), ("2", "not done, or wrong arguments"))
     return "".join(
         (
-            titled("mqpipeline", 1, "Spark jobs over RocketMQ topics and store directories"),
+            titled("mqpipeline", 1, "jobs over RocketMQ topics and store directories"),
             ".SH SYNOPSIS\n.B mqpipeline\nNAME [options]\n",
-            f".SH DESCRIPTION\n{escaped(parser.description or '')}\nRequires Java 17 and the extra `spark`.\n",
+            f".SH DESCRIPTION\n{escaped(parser.description or '')}\n"
+            "All jobs but copy and table require Java 17 and the extra `spark`.\n",
             sections_of_jobs(parser),
             listed("EXIT STATUS", codes),
         )
