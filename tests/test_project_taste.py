@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "broker": {"dashboard", "monitoring", "dledger", "store", "remoting", "protocol", "daemon", "grpc_front", "http2"},
     "client": {"remoting", "protocol"},
     "spark": {"client", "store", "remoting", "protocol"},
-    "pipeline": {"spark", "client", "protocol"},
+    "pipeline": {"spark", "monitoring", "client", "protocol"},
     "admin": {"remoting", "protocol"},
 }
 # Modules that stand above their package: they run whole clusters and so may import more.

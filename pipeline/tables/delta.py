@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.schema import PrimitiveType
 
 from triomq.pipeline.tables.rows import PARTITION_COLUMNS, kinds_of
 from triomq.pipeline.tables.target import About, Conflict, failures_at
@@ -19,6 +20,9 @@ from triomq.spark.positions import Positions
 
 _TOPIC: Final = "triomq.topic"
 _CLUSTER: Final = "triomq.cluster"
+_PRIMITIVES: Final = {"bigint": "long"} | {
+    name: name for name in ("string", "double", "boolean", "timestamp", "date", "binary")
+}
 
 
 class DeltaTarget:
@@ -60,6 +64,17 @@ class DeltaTarget:
                     commit_properties=_with_positions(positions),
                     raise_if_key_not_exists=False,
                 )
+            except CommitFailedError as error:
+                raise Conflict from error
+
+    def add_columns(self, columns: dict[str, Any]) -> None:
+        fields = [
+            Field(name, PrimitiveType(_PRIMITIVES[kind]), nullable=True)
+            for name, kind in kinds_of(pa.schema(list(columns.items()))).items()
+        ]
+        with failures_at(self._url, DeltaError):
+            try:
+                self._table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
             except CommitFailedError as error:
                 raise Conflict from error
 

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.types import BinaryType, BooleanType, DateType, DoubleType, LongType, StringType, TimestamptzType
 from sqlalchemy.exc import SQLAlchemyError
 
 from triomq.pipeline.tables.rows import PARTITION_COLUMNS, kinds_of
@@ -23,6 +25,15 @@ NAMESPACE: Final = "topics"
 _TOPIC: Final = "triomq.topic"
 _CLUSTER: Final = "triomq.cluster"
 _POSITIONS: Final = "triomq.positions"
+_TYPES: Final[dict[str, Any]] = {
+    "string": StringType(),
+    "bigint": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestamptzType(),
+    "date": DateType(),
+    "binary": BinaryType(),
+}
 # A retry of PyIceberg's would append the same rows again on top of what another run has committed.
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
 
@@ -74,6 +85,15 @@ class IcebergTarget:
             except (TableAlreadyExistsError, CommitFailedException) as error:
                 raise Conflict from error
             self._table = self._catalog.load_table(self._name)
+
+    def add_columns(self, columns: dict[str, Any]) -> None:
+        with failures_at(self._url, SQLAlchemyError):
+            try:
+                with self._table.update_schema() as update:
+                    for name, kind in kinds_of(pa.schema(list(columns.items()))).items():
+                        update.add_column(name, _TYPES[kind])
+            except CommitFailedException as error:
+                raise Conflict from error
 
     def commit(self, rows: Any, positions: Positions) -> None:
         everything = from_tree(json.loads(self._table.properties[_POSITIONS])) | positions

@@ -5,6 +5,9 @@ storeTimestamp, msgId, and date, the UTC day of the store time. The table is cut
 which the topic is read are committed with the rows in the table itself, so the job can be killed at any moment and
 started again: it neither loses nor repeats a row.
 
+With --value json each field of a body is a column instead. The first bodies, or --schema, decide the type of a column,
+and a new field adds one. A message that does not fit goes to the table of dead rows, with the reason.
+
 With --once the job ends when the table has what was in the topic at the start. Without, it runs until SIGTERM or
 Ctrl-C, and commits every --commit-seconds, or when --commit-rows messages wait; a signal ends it after the commit in
 hand.
@@ -21,10 +24,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triomq.pipeline.tables.metrics import Figures, served
 from triomq.protocol.extras import install_hint
 from triomq.spark.cluster import Cluster
 from triomq.spark.errors import BrokerError
@@ -35,6 +39,7 @@ from triomq.spark.options import connection_options as checked_connection
 
 if TYPE_CHECKING:
     from triomq.pipeline.tables.keeper import Keeper, Source
+    from triomq.pipeline.tables.shapes import Shape
     from triomq.pipeline.tables.target import Target
 
 SUMMARY = "keep a table of a topic: Delta, Iceberg or Parquet"
@@ -62,6 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="delta: option of the object store; iceberg: property of a PyIceberg catalog; may be repeated",
     )
+    parser.add_argument(
+        "--value", choices=("raw", "json"), default="raw", help="json: the fields of the bodies are columns (raw)"
+    )
+    parser.add_argument("--schema", metavar="FILE", help='columns of the bodies, as JSON {"column": "type"}')
+    parser.add_argument("--dead", metavar="DIR", help="table of the messages that do not fit (DIR of --to with _dead)")
+    parser.add_argument(
+        "--metrics-port", type=int, default=0, metavar="PORT", help="serve /metrics for Prometheus on 127.0.0.1"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
@@ -80,36 +93,63 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.dry_run:
                 _preview(arguments, source)
                 return 0
-            with _opened(arguments) as target:
-                keeper = Keeper(source, target, arguments.commit_rows)
+            with ExitStack() as opened:
+                target = opened.enter_context(_opened(arguments))
+                shape = _shape(arguments, opened)
+                keeper = Keeper(source, target, arguments.commit_rows, shape=shape)
                 keeper.open()
-                with _until_signal() as stop:
-                    _keep(keeper, arguments, stop)
+                figures = Figures(arguments.topic)
+                opened.enter_context(served(figures, arguments.metrics_port))
+                stop = opened.enter_context(_until_signal())
+                _keep(keeper, arguments, figures, stop)
     except ImportError as error:
         if not (error.name or "").startswith(_NEEDED):
             raise
         raise JobFailed(f"{error.name} is not installed: {install_hint('tables')}") from error
-    sys.stdout.write(f"{keeper.committed:,} rows committed to {arguments.to}\n")
+    dead = f", {keeper.dead_rows:,} dead rows to {_dead_url(arguments)}" if keeper.dead_rows else ""
+    sys.stdout.write(f"{keeper.committed:,} rows committed to {arguments.to}{dead}\n")
     return 0
 
 
+def _shape(arguments: argparse.Namespace, opened: ExitStack) -> Shape:
+    """What the rows are. The table of dead rows is opened in `opened`."""
+    from triomq.pipeline.tables.shapes import RawRows, ValueRows
+    from triomq.pipeline.tables.values import json_object, schema_file
+
+    if arguments.value == "raw":
+        if arguments.schema or arguments.dead:
+            raise JobFailed("--schema and --dead need --value")
+        return RawRows()
+    given = schema_file(arguments.schema) if arguments.schema else {}
+    dead = opened.enter_context(_opened(arguments, of_dead=True))
+    return ValueRows(json_object, given, dead)
+
+
+def _dead_url(arguments: argparse.Namespace) -> str:
+    """Return where dead rows go. Iceberg has both tables in one catalog."""
+    if arguments.dead or arguments.format == "iceberg":
+        return str(arguments.dead or arguments.to)
+    return f"{arguments.to.rstrip('/')}_dead"
+
+
 @contextmanager
-def _opened(arguments: argparse.Namespace) -> Iterator[Target]:
+def _opened(arguments: argparse.Namespace, *, of_dead: bool = False) -> Iterator[Target]:
     """The table, whose libraries are loaded only for its format."""
+    url = _dead_url(arguments) if of_dead else arguments.to
     storage = pairs(arguments.storage_option, "--storage-option")
     target: Target
     if arguments.format == "delta":
         from triomq.pipeline.tables.delta import DeltaTarget
 
-        target = DeltaTarget(arguments.to, storage)
+        target = DeltaTarget(url, storage)
     elif arguments.format == "iceberg":
         from triomq.pipeline.tables.iceberg import IcebergTarget
 
-        target = IcebergTarget(arguments.to, arguments.topic, storage)
+        target = IcebergTarget(url, arguments.topic + "_dead" * of_dead, storage)
     else:
         from triomq.pipeline.tables.parquet import ParquetTarget
 
-        target = ParquetTarget(arguments.to)
+        target = ParquetTarget(url)
     try:
         yield target
     finally:
@@ -142,7 +182,7 @@ def _until_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _keep(keeper: Keeper, arguments: argparse.Namespace, stop: threading.Event) -> None:
+def _keep(keeper: Keeper, arguments: argparse.Namespace, figures: Figures, stop: threading.Event) -> None:
     progress = Progress("table", unit=" rows", quiet=arguments.quiet)
     ends = keeper.ends()
     if arguments.once:
@@ -160,7 +200,9 @@ def _keep(keeper: Keeper, arguments: argparse.Namespace, stop: threading.Event) 
             if arguments.once:
                 raise
             sys.stderr.write(f"mqpipeline table: {error}; trying again\n")
-            rows, is_due = 0, True
+            rows, is_due, waiting = 0, True, figures.waiting
+            figures.failures += 1
+        figures.follow(keeper, waiting - rows)
         if is_due:
             due_at = time.monotonic() + arguments.commit_seconds
         if rows:
@@ -178,8 +220,10 @@ def _preview(arguments: argparse.Namespace, source: Source) -> None:
 
     local = Path(arguments.to.removeprefix("file://"))
     if "://" in str(arguments.to).removeprefix("file://") or local.exists():
-        with _opened(arguments) as target:
-            lines = Keeper(source, target, arguments.commit_rows).preview()
+        with ExitStack() as opened:
+            target = opened.enter_context(_opened(arguments))
+            shape = _shape(arguments, opened)
+            lines = Keeper(source, target, arguments.commit_rows, shape=shape).preview()
     else:
         lines = source.preview()
     total = 0

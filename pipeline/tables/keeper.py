@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from triomq.pipeline.tables.rows import MESSAGE_SCHEMA, RAW_SCHEMA, difference, kinds_of, with_date
+from triomq.pipeline.tables.rows import MESSAGE_SCHEMA
+from triomq.pipeline.tables.shapes import RawRows, Shape
 from triomq.pipeline.tables.target import About, Conflict, Target
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.cluster import Cluster
@@ -55,27 +56,40 @@ class Source:
 
 
 class Keeper:
-    """Holds where the table is. One owner, one thread. `rows`: the most that one commit has."""
+    """Holds where the table is. One owner, one thread. `rows`: the most messages that one commit has."""
 
-    def __init__(self, source: Source, target: Target, rows: int, *, bytes_per_commit: int = BYTES_PER_COMMIT) -> None:
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        rows: int,
+        *,
+        shape: Shape | None = None,
+        bytes_per_commit: int = BYTES_PER_COMMIT,
+    ) -> None:
         self._source = source
         self._target = target
         self._rows = rows
+        self._shape: Shape = RawRows() if shape is None else shape
         self._bytes = bytes_per_commit
         self._loss = DataLoss(source.fails)
         self.committed = 0
+        self.commits = 0
 
     def open(self) -> None:
         """Check the table, or make it. Raises JobFailed."""
         queues = self._source.queues()
         wanted, found = self._source.about(), self._target.about()
+        begins = self._source.cluster.min_offsets(queues)
+        if found is not None:
+            self.check(wanted, found)
+        self._shape.open(wanted, begins)
         if found is None:
             try:
-                self._target.create(wanted, RAW_SCHEMA, self._source.cluster.min_offsets(queues))
+                self._target.create(wanted, self._shape.schema(), begins)
             except Conflict:
                 raise JobFailed("--to: another run has just made this table") from None
-            return
-        self.check(wanted, found)
+            self._target.about()
 
     def preview(self) -> list[Range]:
         """Return the ranges that a run would read; makes no table."""
@@ -92,7 +106,7 @@ class Keeper:
             raise JobFailed(f"--to: it is a table of topic {found.topic!r}, not of {wanted.topic!r}")
         if found.cluster != wanted.cluster:
             raise JobFailed(f"--to: it is a table of cluster {found.cluster!r}, not of {wanted.cluster!r}")
-        different = difference(self._target.kinds(), kinds_of(RAW_SCHEMA))
+        different = self._shape.different(self._target.kinds())
         if different:
             raise JobFailed(f"--to: it is a table of another schema: {different}")
 
@@ -118,7 +132,7 @@ class Keeper:
         return found
 
     def commit(self, ends: Positions) -> int:
-        """Append what is between the table and `ends`, or a part of it. Return the number of rows: 0 when there is
+        """Append what is between the table and `ends`, or a part of it. Return the number of messages: 0 when there is
         nothing. Raises JobFailed when another run has committed."""
         ranges = self.ranges(ends)
         begins = {queue: begin for queue, (begin, _) in ranges.items()}
@@ -130,15 +144,22 @@ class Keeper:
         positions: Positions = {}
         for queue in busy:
             positions[queue] = self._read(queue, begins[queue], stops[queue], self._bytes // len(busy), batches.append)
-        rows = with_date(pa.Table.from_batches(batches, MESSAGE_SCHEMA))
+        messages = pa.Table.from_batches(batches, MESSAGE_SCHEMA)
+        dead_before = self.dead_rows
         try:
-            self._target.commit(rows, positions)
+            self._shape.commit(self._target, messages, positions, ends)
         except Conflict:
             raise JobFailed("--to: another run has committed to this table; nothing of this commit was kept") from None
         self._target.about()
-        count = int(rows.num_rows)
-        self.committed += count
+        count = int(messages.num_rows)
+        self.committed += count - (self.dead_rows - dead_before)
+        self.commits += 1
         return count
+
+    @property
+    def dead_rows(self) -> int:
+        """Messages that this run has put into the table of dead rows."""
+        return self._shape.dead_rows
 
     def _read(self, queue: MessageQueue, begin: int, end: int, limit_bytes: int, take: Callable[[Any], object]) -> int:
         """Pass the batches of a range on, until they have `limit_bytes`. Return where they end."""

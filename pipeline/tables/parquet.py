@@ -24,7 +24,7 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from triomq.pipeline.tables.rows import kinds_of
+from triomq.pipeline.tables.rows import RAW_SCHEMA, kinds_of
 from triomq.pipeline.tables.target import About, Conflict, failures_at
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.jobs.session import JobFailed
@@ -71,6 +71,16 @@ class ParquetTarget:
     def create(self, about: About, schema: Any, positions: Positions) -> None:
         self._last = {"topic": about.topic, "cluster": about.cluster, "columns": kinds_of(schema), "positions": {}}
         self.commit(schema.empty_table(), positions)
+
+    def add_columns(self, columns: dict[str, Any]) -> None:
+        added = kinds_of(pa.schema(list(columns.items())))
+        before = self._last
+        self._last = {**before, "columns": {**before["columns"], **added}}
+        try:
+            self.commit(RAW_SCHEMA.empty_table(), {})
+        except BaseException:
+            self._last = before
+            raise
 
     def commit(self, rows: Any, positions: Positions) -> None:
         with failures_at(self._url, pa.ArrowException):

@@ -15,6 +15,8 @@ TYPES: Final[dict[str, Any]] = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
     "binary": pa.binary(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "date": pa.date32(),

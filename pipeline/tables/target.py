@@ -39,6 +39,9 @@ class Target(Protocol):
     def create(self, about: About, schema: Any, positions: Positions) -> None:
         """Make an empty table. Raises Conflict if there is one."""
 
+    def add_columns(self, columns: dict[str, Any]) -> None:
+        """Add nullable columns, name -> Arrow type, in a commit of its own. Raises Conflict. Read the table again."""
+
     def commit(self, rows: Any, positions: Positions) -> None:
         """Append an Arrow table and set the positions. Raises Conflict."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,13 @@ def words(name_server: str, topic: str, folder: Path, kind: str, *more: str) -> 
 def keep(cluster: LocalCluster, topic: str, folder: Path, kind: str, *more: str) -> int:
     """Run `mqpipeline table --once` and return its exit code."""
     return jobs.main(words(cluster.name_server, topic, folder, kind, "--once", *more))
+
+
+def said(capsys: Any) -> tuple[str, str]:
+    """Return what was printed, without the log of the broker in this process, which tests before may have turned on."""
+    out, err = capsys.readouterr()
+    lines = [line for line in out.splitlines(keepends=True) if re.match(r"\d{4}-\d\d-\d\d \d\d:", line) is None]
+    return "".join(lines), err
 
 
 def started(given: list[str]) -> subprocess.Popen[str]:
@@ -47,7 +55,7 @@ def rows(folder: Path, topic: str, kind: str) -> Any:
     from pyarrow import parquet
 
     files = sorted(folder.glob("date=*/topic=*/*.parquet"))
-    return pa.concat_tables([parquet.ParquetFile(file).read() for file in files])
+    return pa.concat_tables([parquet.ParquetFile(file).read() for file in files], promote_options="default")
 
 
 def places(table: Any) -> list[tuple[int, int]]:
@@ -67,3 +75,11 @@ def send(cluster: LocalCluster, topic: str, count: int, queues: int = 3) -> None
         for number in range(count):
             message = Message(topic, b"%d" % number, tags="t", keys=f"k{number}", properties={"number": str(number)})
             producer.send(message, queue=MessageQueue(topic, broker, number % queues))
+
+
+def send_bodies(cluster: LocalCluster, topic: str, bodies: list[bytes]) -> None:
+    """Send bodies to queue 0."""
+    queue = MessageQueue(topic, next(iter(cluster.brokers)), 0)
+    with Producer("writers", name_server=cluster.name_server) as producer:
+        for body in bodies:
+            producer.send(Message(topic, body), queue=queue)

@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from free_ports import free_port
-from tables_kept import FORMATS, create, keep, places, rows, send, started, words
+from tables_kept import FORMATS, create, keep, places, rows, said, send, started, words
 
 from triomq.testing import LocalCluster
 
@@ -29,7 +31,7 @@ def test_a_table_has_every_message_once(shop: LocalCluster, tmp_path: Path, kind
     create(shop, topic)
     send(shop, topic, 30)
     assert keep(shop, topic, tmp_path / "t", kind, "--commit-rows", "7") == 0
-    assert capsys.readouterr() == (f"30 rows committed to {tmp_path}/t\n", "")
+    assert said(capsys) == (f"30 rows committed to {tmp_path}/t\n", "")
     table = rows(tmp_path / "t", topic, kind)
     assert places(table) == [(number % 3, number // 3) for number in sorted(range(30), key=lambda n: (n % 3, n))]
     row = next(row for row in table.to_pylist() if row["keys"] == "k4")
@@ -37,7 +39,7 @@ def test_a_table_has_every_message_once(shop: LocalCluster, tmp_path: Path, kind
     assert row["brokerName"] == next(iter(shop.brokers))
     assert row["date"] == row["storeTimestamp"].date() and isinstance(row["date"], date)
     assert keep(shop, topic, tmp_path / "t", kind) == 0
-    assert capsys.readouterr().out == f"0 rows committed to {tmp_path}/t\n"
+    assert said(capsys)[0] == f"0 rows committed to {tmp_path}/t\n"
     send(shop, topic, 5)
     assert keep(shop, topic, tmp_path / "t", kind) == 0
     found = places(rows(tmp_path / "t", topic, kind))
@@ -134,6 +136,36 @@ def test_a_table_follows_its_topic_until_it_is_asked_to_end(shop: LocalCluster, 
     assert (job.returncode, out, err) == (0, f"12 rows committed to {tmp_path}/t\n", "")
 
 
+def test_figures_are_served_while_it_runs(shop: LocalCluster, tmp_path: Path) -> None:
+    create(shop, "Figures")
+    send(shop, "Figures", 6)
+    port = free_port()
+    job = started(words(shop.name_server, "Figures", tmp_path / "t", "parquet", "--metrics-port", str(port)))
+    page = ""
+    try:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while 'triomq_table_rows_total{topic="Figures"} 6' not in page:
+            assert job.poll() is None, job.communicate()
+            assert time.monotonic() < deadline, page
+            time.sleep(0.05)
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+                page = response.read().decode()
+        second = words(shop.name_server, "Figures", tmp_path / "u", "parquet", "--metrics-port", str(port))
+        refused = subprocess.run(started_command(second), capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+    finally:
+        job.terminate()
+        _, err = job.communicate(timeout=DEADLINE_SECONDS)
+    assert (job.returncode, err) == (0, "")
+    for line in (
+        'triomq_table_commits_total{topic="Figures"} 1',
+        'triomq_table_lag{topic="Figures"} 0',
+        'triomq_table_dead_rows_total{topic="Figures"} 0',
+    ):
+        assert line in page.splitlines()
+    expected = f"mqpipeline table: --metrics-port {port}: Address already in use\n"
+    assert (refused.returncode, refused.stderr) == (2, expected)
+
+
 def wait_for(job: subprocess.Popen[str], folder: Path, topic: str, kind: str, count: int) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     found = 0
@@ -221,7 +253,7 @@ def test_a_dry_run_makes_nothing(shop: LocalCluster, tmp_path: Path, capsys: Any
     assert keep(shop, "Dry", tmp_path / "t", "delta", "--dry-run") == 0
     broker = next(iter(shop.brokers))
     expected = f"{broker} queue 0: 3 rows (0 to 3)\n{broker} queue 1: 2 rows (0 to 2)\n5 rows would be read\n"
-    assert capsys.readouterr().out == expected
+    assert said(capsys)[0] == expected
     assert not (tmp_path / "t").exists()
     assert keep(shop, "Dry", tmp_path / "t", "delta") == 0
     capsys.readouterr()
