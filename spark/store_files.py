@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+from triomq.protocol.java_properties import parse as parse_java_properties
 from triomq.protocol.record import BLANK_MAGIC, FIXED_BYTES, MESSAGE_MAGIC
 from triomq.spark.errors import StoreDamaged
 
@@ -97,6 +98,22 @@ class MappedSegment:
     def __exit__(self, *exception: object) -> None:
         if self._mapping:
             self._mapping.close()
+
+
+def map_at(log: list[Segment], physical_offset: int) -> tuple[Segment, Any] | None:
+    """Map the segment that holds an offset; the mapping closes when nothing uses it any more."""
+    for segment in log:
+        if segment.start <= physical_offset < segment.end:
+            return segment, MappedSegment(segment).__enter__()
+    return None
+
+
+def configuration_of(root: str) -> dict[str, str]:
+    """Return the settings in a broker.conf in the store directory or next to it; none without one."""
+    for path in (Path(root) / "broker.conf", Path(root).parent / "broker.conf"):
+        if path.is_file():
+            return dict(parse_java_properties(path.read_text("utf-8", "replace")))
+    return {}
 
 
 def next_record(data: Any, at: int, end: int) -> int:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from triomq.protocol.java_properties import parse as parse_java_properties
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.record import QUEUE_ID_AT
 from triomq.spark import positions
@@ -30,6 +29,8 @@ from triomq.spark.store_files import (
     MappedSegment,
     QueueFiles,
     Segment,
+    configuration_of,
+    map_at,
     next_record,
     no_log,
     queue_directories,
@@ -94,7 +95,7 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
             min_physical=options.begin_physical or 0,
             max_physical=MAX_OFFSET if options.end_physical is None else options.end_physical - 1,
         )
-        self.broker_name = options.broker_name or _configured_broker(options.root)
+        self.broker_name = options.broker_name or configuration_of(options.root).get("brokerName")
 
     def partitions(self) -> list[InputPartition]:
         found = used_segments(segments(self.options.commit_log_paths))
@@ -213,7 +214,7 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
                 if not limits.min_physical <= physical <= limits.max_physical:
                     continue
                 if mapped is None or not mapped[0].start <= physical < mapped[0].end:
-                    mapped = _map_at(log, physical)
+                    mapped = map_at(log, physical)
                 if mapped is None or next_record(mapped[1], physical - mapped[0].start, mapped[0].size_bytes) != size:
                     if log and physical >= log[0].start:
                         self._dangling(part, queue_offset, physical)
@@ -247,21 +248,3 @@ class PushingStoreReader(StoreReader):
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         self.limits, remaining = pushed(filters, self.limits, has_broker=self.broker_name is not None)
         return remaining
-
-
-def _map_at(log: list[Segment], physical_offset: int) -> tuple[Segment, Any] | None:
-    """Map the segment that holds an offset; the mapping closes when nothing uses it any more."""
-    for segment in log:
-        if segment.start <= physical_offset < segment.end:
-            return segment, MappedSegment(segment).__enter__()
-    return None
-
-
-def _configured_broker(root: str) -> str | None:
-    """Return brokerName from a broker.conf in the store directory or next to it."""
-    from pathlib import Path
-
-    for path in (Path(root) / "broker.conf", Path(root).parent / "broker.conf"):
-        if path.is_file():
-            return parse_java_properties(path.read_text("utf-8", "replace")).get("brokerName")
-    return None

@@ -34,12 +34,13 @@ from triomq.spark.cluster import Cluster
 from triomq.spark.errors import BrokerError
 from triomq.spark.jobs.progress import Progress
 from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, pairs
-from triomq.spark.options import OptionTable
+from triomq.spark.options import OptionTable, store_options
 from triomq.spark.options import connection_options as checked_connection
 
 if TYPE_CHECKING:
-    from triomq.pipeline.tables.keeper import Keeper, Source
+    from triomq.pipeline.tables.keeper import Keeper
     from triomq.pipeline.tables.shapes import Shape
+    from triomq.pipeline.tables.sources import Source
     from triomq.pipeline.tables.target import Target
 
 SUMMARY = "keep a table of a topic: Delta, Iceberg or Parquet"
@@ -50,7 +51,8 @@ _NEEDED = ("pyarrow", "deltalake", "pyiceberg", "sqlalchemy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_connection_options(parser)
+    add_connection_options(parser, is_required=False)
+    parser.add_argument("--store", metavar="DIR", help="read this store directory instead of asking a broker")
     parser.add_argument("--topic", required=True, help="the topic")
     parser.add_argument("--to", required=True, metavar="DIR", help="folder of the table; for delta also a URL")
     parser.add_argument("--format", required=True, choices=FORMATS, help="format of the table")
@@ -81,27 +83,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.commit_rows < 1 or arguments.commit_seconds <= 0:
         raise JobFailed("--commit-rows and --commit-seconds must be more than 0")
-    table = OptionTable(connection_options(arguments), ())
-    options = checked_connection(table)
+    if (arguments.store is None) == (arguments.name_server is None):
+        raise JobFailed("give either --name-server or --store")
     try:
-        from triomq.pipeline.tables.keeper import Keeper, Source
-
-        with Cluster(options) as cluster:
-            source = Source(cluster, arguments.topic, table.flag("failOnDataLoss", True))
+        with ExitStack() as opened:
+            source = _source(arguments, opened)
             source.queues()  # what is wrong here is said before anything is made
             _check_folder(arguments.to)
             if arguments.dry_run:
                 _preview(arguments, source)
                 return 0
-            with ExitStack() as opened:
-                target = opened.enter_context(_opened(arguments))
-                shape = _shape(arguments, opened)
-                keeper = Keeper(source, target, arguments.commit_rows, shape=shape)
-                keeper.open()
-                figures = Figures(arguments.topic)
-                opened.enter_context(served(figures, arguments.metrics_port))
-                stop = opened.enter_context(_until_signal())
-                _keep(keeper, arguments, figures, stop)
+            keeper = _run(arguments, source, opened)
     except ImportError as error:
         if not (error.name or "").startswith(_NEEDED):
             raise
@@ -109,6 +101,35 @@ def run(arguments: argparse.Namespace) -> int:
     dead = f", {keeper.dead_rows:,} dead rows to {_dead_url(arguments)}" if keeper.dead_rows else ""
     sys.stdout.write(f"{keeper.committed:,} rows committed to {arguments.to}{dead}\n")
     return 0
+
+
+def _source(arguments: argparse.Namespace, opened: ExitStack) -> Source:
+    """The topic. Its connections are opened in `opened`."""
+    if arguments.store is not None:
+        given = store_options({"path": arguments.store, **pairs(arguments.option, "--option")})
+        from triomq.pipeline.tables.sources import StoreSource
+
+        return StoreSource(given, arguments.topic)
+    table = OptionTable(connection_options(arguments), ())
+    options = checked_connection(table)
+    from triomq.pipeline.tables.sources import BrokerSource
+
+    cluster = opened.enter_context(Cluster(options))
+    return BrokerSource(cluster, arguments.topic, table.flag("failOnDataLoss", True))
+
+
+def _run(arguments: argparse.Namespace, source: Source, opened: ExitStack) -> Keeper:
+    """Keep the table until the end. Return its keeper, which has counted."""
+    from triomq.pipeline.tables.keeper import Keeper
+
+    target = opened.enter_context(_opened(arguments))
+    keeper = Keeper(source, target, arguments.commit_rows, shape=_shape(arguments, opened))
+    keeper.open()
+    figures = Figures(arguments.topic)
+    opened.enter_context(served(figures, arguments.metrics_port))
+    stop = opened.enter_context(_until_signal())
+    _keep(keeper, arguments, figures, stop)
+    return keeper
 
 
 def _shape(arguments: argparse.Namespace, opened: ExitStack) -> Shape:
@@ -189,23 +210,28 @@ def _keep(keeper: Keeper, arguments: argparse.Namespace, figures: Figures, stop:
         total = sum(end - begin for begin, end in keeper.ranges(ends).values())
         progress.set(0, total=total)
     due_at = time.monotonic()
+    said = ""
     while not stop.is_set():
+        rows, is_due = 0, False
         try:
             if not arguments.once:
                 ends = keeper.ends()
             waiting = sum(end - begin for begin, end in keeper.ranges(ends).values())
             is_due = arguments.once or waiting >= arguments.commit_rows or time.monotonic() >= due_at
-            rows = keeper.commit(ends) if is_due else 0
+            if is_due:
+                rows = keeper.commit(ends)
+                due_at = time.monotonic() + arguments.commit_seconds
         except BrokerError as error:
             if arguments.once:
                 raise
-            sys.stderr.write(f"mqpipeline table: {error}; trying again\n")
-            rows, is_due, waiting = 0, True, figures.waiting
+            if str(error) != said:
+                said = str(error)
+                sys.stderr.write(f"mqpipeline table: {said}; trying again\n")
             figures.failures += 1
+            stop.wait(LOOK_SECONDS)
+            continue
         figures.follow(keeper, waiting - rows)
-        if is_due:
-            due_at = time.monotonic() + arguments.commit_seconds
-        if rows:
+        if is_due and waiting:
             progress.set(keeper.committed, f"{waiting - rows:,} waiting")
         elif arguments.once:
             break
@@ -217,6 +243,7 @@ def _keep(keeper: Keeper, arguments: argparse.Namespace, figures: Figures, stop:
 def _preview(arguments: argparse.Namespace, source: Source) -> None:
     """Print what a run would read from each queue. Makes nothing."""
     from triomq.pipeline.tables.keeper import Keeper
+    from triomq.pipeline.tables.sources import everything
 
     local = Path(arguments.to.removeprefix("file://"))
     if "://" in str(arguments.to).removeprefix("file://") or local.exists():
@@ -225,7 +252,7 @@ def _preview(arguments: argparse.Namespace, source: Source) -> None:
             shape = _shape(arguments, opened)
             lines = Keeper(source, target, arguments.commit_rows, shape=shape).preview()
     else:
-        lines = source.preview()
+        lines = everything(source)
     total = 0
     for queue, begin, end in lines:
         total += end - begin

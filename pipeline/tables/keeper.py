@@ -7,52 +7,21 @@ ends. What is read and not committed is read again by the next run, so a kill at
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import closing
 from typing import Any, Final
 
 import pyarrow as pa
 
 from triomq.pipeline.tables.rows import MESSAGE_SCHEMA
 from triomq.pipeline.tables.shapes import RawRows, Shape
+from triomq.pipeline.tables.sources import Source, everything
 from triomq.pipeline.tables.target import About, Conflict, Target
 from triomq.protocol.message_queue import MessageQueue
-from triomq.spark.cluster import Cluster
 from triomq.spark.data_loss import DataLoss, text_of
 from triomq.spark.jobs.session import JobFailed
 from triomq.spark.positions import Positions, Range, limited
-from triomq.spark.pulling import Pull, QueueRange
-from triomq.spark.queue_batches import queue_batches
-from triomq.spark.record_columns import RecordColumns
 
-GROUP: Final = "TABLE_SOURCE"
 BYTES_PER_COMMIT: Final = 256 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The topic at its cluster. `fails`: failOnDataLoss."""
-
-    cluster: Cluster
-    topic: str
-    fails: bool = True
-
-    def queues(self) -> list[MessageQueue]:
-        """Return the readable queues; raises JobFailed without the topic."""
-        self.cluster.forget_routes()
-        route = self.cluster.settled_route(self.topic)
-        if route is None:
-            raise JobFailed(f"--topic: topic {self.topic!r} does not exist")
-        return sorted(route.subscribe)
-
-    def about(self) -> About:
-        route = self.cluster.route(self.topic)
-        return About(self.topic, min((broker.cluster or "" for broker in route.data.broker_datas), default=""))
-
-    def preview(self) -> list[Range]:
-        """Return the ranges that a new table would read."""
-        queues = self.queues()
-        begins, ends = self.cluster.min_offsets(queues), self.cluster.max_offsets(queues)
-        return [(queue, begins[queue], ends[queue]) for queue in queues]
 
 
 class Keeper:
@@ -80,7 +49,7 @@ class Keeper:
         """Check the table, or make it. Raises JobFailed."""
         queues = self._source.queues()
         wanted, found = self._source.about(), self._target.about()
-        begins = self._source.cluster.min_offsets(queues)
+        begins = self._source.begins(queues)
         if found is not None:
             self.check(wanted, found)
         self._shape.open(wanted, begins)
@@ -96,7 +65,7 @@ class Keeper:
         ends = self.ends()
         found = self._target.about()
         if found is None:
-            return self._source.preview()
+            return everything(self._source)
         self.check(self._source.about(), found)
         return [(queue, begin, end) for queue, (begin, end) in self.ranges(ends).items()]
 
@@ -112,13 +81,13 @@ class Keeper:
 
     def ends(self) -> Positions:
         """Return where the queues end now."""
-        return self._source.cluster.max_offsets(self._source.queues())
+        return self._source.ends(self._source.queues())
 
     def ranges(self, ends: Positions) -> dict[MessageQueue, tuple[int, int]]:
         """Return the offsets [begin, end) of each queue that the table lacks. Raises DataLost for messages that are
         gone, unless the source continues without."""
         known = self._target.positions(list(ends))
-        oldest = self._source.cluster.min_offsets(list(ends))
+        oldest = self._source.begins(list(ends))
         found = {}
         for queue, end in ends.items():
             begin = known.get(queue, 0)  # a queue that was added later begins at 0
@@ -163,13 +132,11 @@ class Keeper:
 
     def _read(self, queue: MessageQueue, begin: int, end: int, limit_bytes: int, take: Callable[[Any], object]) -> int:
         """Pass the batches of a range on, until they have `limit_bytes`. Return where they end."""
-        pulled = QueueRange(self._source.cluster, queue, begin, end, Pull(GROUP, fail_on_data_loss=self._source.fails))
-        columns = RecordColumns(MESSAGE_SCHEMA, MESSAGE_SCHEMA.names, queue.broker_name)
         size = 0
-        for batch in queue_batches(pulled, queue, columns):
-            take(batch)
-            size += batch.nbytes
-            if size >= limit_bytes:
-                pulled.close()
-                return int(batch.column("queueOffset")[-1].as_py()) + 1
+        with closing(self._source.batches(queue, begin, end)) as batches:
+            for batch in batches:
+                take(batch)
+                size += batch.nbytes
+                if size >= limit_bytes:
+                    return int(batch.column("queueOffset")[-1].as_py()) + 1
         return end

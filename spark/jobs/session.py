@@ -26,8 +26,10 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--name-server", required=True, metavar="HOST:PORT", help="name servers, separated by ;")
+def add_connection_options(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
+    parser.add_argument(
+        "-n", "--name-server", required=is_required, metavar="HOST:PORT", help="name servers, separated by ;"
+    )
     parser.add_argument(
         "--option",
         action="append",

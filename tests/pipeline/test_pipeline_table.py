@@ -18,6 +18,7 @@ import pytest
 from free_ports import free_port
 from tables_kept import FORMATS, create, keep, places, rows, said, send, started, words
 
+from triomq.spark.jobs import main as jobs
 from triomq.testing import LocalCluster
 
 DEADLINE_SECONDS = 60
@@ -75,7 +76,8 @@ def test_a_killed_table_loses_and_repeats_nothing(shop: LocalCluster, tmp_path: 
 
 @formats
 def test_of_two_runs_at_once_one_is_refused(shop: LocalCluster, tmp_path: Path, kind: str) -> None:
-    from triomq.pipeline.tables.keeper import Keeper, Source
+    from triomq.pipeline.tables.keeper import Keeper
+    from triomq.pipeline.tables.sources import BrokerSource
     from triomq.pipeline.tables.target import Target
     from triomq.spark.cluster import Cluster
     from triomq.spark.jobs.session import JobFailed
@@ -99,7 +101,7 @@ def test_of_two_runs_at_once_one_is_refused(shop: LocalCluster, tmp_path: Path, 
         return ParquetTarget(str(tmp_path))
 
     with Cluster(connection_options(OptionTable({"nameServer": shop.name_server}, ()))) as cluster:
-        source = Source(cluster, topic)
+        source = BrokerSource(cluster, topic)
         targets = target(), target()
         first, second = (Keeper(source, each, 6) for each in targets)
         first.open()
@@ -215,8 +217,6 @@ def test_wrong_places_are_one_line(shop: LocalCluster, tmp_path: Path, kind: str
     (tmp_path / "file").write_text("")
     assert keep(shop, "Place", tmp_path / "file", kind) == 2
     assert capsys.readouterr().err == f"mqpipeline table: --to: {tmp_path}/file is not a directory\n"
-    from triomq.spark.jobs import main as jobs
-
     assert jobs.main(words(f"127.0.0.1:{free_port()}", "Place", tmp_path / "t", kind, "--once")) == 2
     err = capsys.readouterr().err
     assert err.startswith("mqpipeline table: no name server responded") and err.count("\n") == 1
@@ -273,3 +273,29 @@ def test_a_queue_that_is_shorter_than_the_table_is_refused(shop: LocalCluster, t
     assert keep(shop, "Shorter", tmp_path, "parquet") == 2
     err = capsys.readouterr().err
     assert "Shorter/" in err and "/0 ends at 3, and the table has it up to 7" in err and err.count("\n") == 1
+
+
+def test_store_files_continue_what_a_broker_began(tmp_path: Path, capsys: Any) -> None:
+    store, folder = tmp_path / "cluster", tmp_path / "t"
+    with LocalCluster(store=store) as cluster:
+        broker = next(iter(cluster.brokers))
+        create(cluster, "Stored")
+        send(cluster, "Stored", 9)
+        assert keep(cluster, "Stored", folder, "delta") == 0
+        send(cluster, "Stored", 30)
+    root = next(path.parent for path in store.rglob("commitlog"))
+    where = ["table", "--store", str(root), "--to", str(folder), "--format", "delta", "--once", "--topic"]
+    capsys.readouterr()
+    assert jobs.main([*where, "Stored"]) == 2
+    assert said(capsys)[1].startswith("mqpipeline table: --store: no broker.conf tells the name of the broker")
+    (root / "broker.conf").write_text(f"brokerName={broker}\n")
+    assert jobs.main([*where, "Stored", "--commit-rows", "7"]) == 0
+    assert said(capsys) == (f"30 rows committed to {folder}\n", "")
+    table = rows(folder, "Stored", "delta")
+    found = places(table)
+    assert len(found) == len(set(found)) == 39
+    assert sorted(table["body"].to_pylist()) == sorted([b"%d" % number for number in [*range(9), *range(30)]])
+    assert jobs.main([*where, "Nothing"]) == 2
+    assert said(capsys)[1] == f"mqpipeline table: --topic: topic 'Nothing' does not exist in {root}\n"
+    assert jobs.main([*where, "Stored", "-n", "127.0.0.1:1"]) == 2
+    assert said(capsys)[1] == "mqpipeline table: give either --name-server or --store\n"

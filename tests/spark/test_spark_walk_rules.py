@@ -28,8 +28,8 @@ from triomq.spark.jobs.store_walk import Finding, SegmentWalk, index_entries
 from triomq.spark.options import source_options, store_options
 from triomq.spark.reading import Plan
 from triomq.spark.source import StreamReader
-from triomq.spark.store_files import Segment
-from triomq.spark.store_source import PushingStoreReader, StoreReader, _map_at
+from triomq.spark.store_files import Segment, map_at
+from triomq.spark.store_source import PushingStoreReader, StoreReader
 from triomq.store.delay import DelayLevels
 from triomq.store.queues.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
@@ -137,7 +137,7 @@ def test_an_offset_is_in_the_segment_that_begins_with_it(tmp_path: Path) -> None
         path = tmp_path / str(number)
         path.write_bytes(bytes([number]) * 16)
         log.append(Segment(str(path), 100 + 16 * number, 16))
-    found = {offset: _map_at(log, offset) for offset in (99, 100, 115, 116, 131, 132)}
+    found = {offset: map_at(log, offset) for offset in (99, 100, 115, 116, 131, 132)}
     assert [at and at[0].start for at in found.values()] == [None, 100, 100, 116, 116, None]
     assert [at and at[1][0] for at in found.values()] == [None, 0, 0, 1, 1, None]
 
