@@ -27,7 +27,7 @@ from triomq.spark.errors import BrokerError, MQSparkError
 from triomq.spark.jobs.session import JobFailed
 
 IN_FLIGHT: Final = MAX_DEPTH * 32
-IDLE_SECONDS: Final = 0.2
+IDLE_SECONDS: Final = 0.1
 RETRY_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 30.0
 """A copy with --once gives up when no round has succeeded for this time."""
@@ -174,7 +174,8 @@ class Copier:
     def round(self, failures: list[BrokerError]) -> int:
         """Copy some messages of each queue and save the positions; return how many were stored."""
         total = 0
-        for some in slices(list(self._table.active.values())):
+        now = self._source.clock()
+        for some in slices([copy for copy in self._table.active.values() if copy.rests_until <= now]):
             if self._stop.is_set():
                 break
             total += self._copy(self._table.sure(some, failures), failures)
@@ -191,6 +192,11 @@ class Copier:
                 f"a message was copied before, and both sides are called {str(error)!r}: tell them apart with "
                 "--source-name and --target-name"
             ) from None
+        for copy in copies:
+            if copy.is_drained:
+                copy.rest(self._source.clock())
+            else:
+                copy.rest_seconds = 0.0
         for topic in sorted({copy.source.topic for copy in copies if copy.next_offset != before[copy]}):
             self._table.save(topic)
         self._pace.add(stored)

@@ -105,6 +105,7 @@ def _taken(
     found: list[Record] = []
     begin = at = copy.next_offset or 0
     is_full = True
+    copy.is_drained = False
     for number in range(copy.depth):
         if (copy, number) not in steps:
             break
@@ -143,6 +144,7 @@ def _pass_over(
 ) -> None:
     """Nothing was found at the position: continue behind a gap, or say that the queue became shorter."""
     at = copy.next_offset or 0
+    copy.is_drained = at == header.max_offset
     behind = header.min_offset
     if at >= behind and status is PullStatus.NO_MATCHED_MSG:
         behind = header.next_begin_offset  # without a filter: they are in the queue, but their file is gone

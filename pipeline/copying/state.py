@@ -15,12 +15,15 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 from urllib.parse import quote
 
 from triomq.pipeline.copying.offset_map import OffsetMap
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.jobs.session import JobFailed
+
+FIRST_REST_SECONDS: Final = 0.1
+LONGEST_REST_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -38,6 +41,7 @@ class QueueCopy:
     `next_offset`: None before the first position is known. `is_unsure`: what the target has must be read back before
     the next message is sent. `address`: of the target's master, as seen last. `depth`, `span`: pulls of the next round,
     and messages of each. `end`: of the queue at the source, as seen last. `counts`: since the figures were taken.
+    `is_drained`: the last pull found nothing.
     """
 
     __slots__ = (
@@ -45,9 +49,12 @@ class QueueCopy:
         "counts",
         "depth",
         "end",
+        "is_drained",
         "is_unsure",
         "next_offset",
         "offsets",
+        "rest_seconds",
+        "rests_until",
         "source",
         "span",
         "target",
@@ -64,6 +71,14 @@ class QueueCopy:
         self.span = 32
         self.end = 0
         self.counts = Counts()
+        self.is_drained = False
+        self.rest_seconds = 0.0
+        self.rests_until = 0.0
+
+    def rest(self, now: float) -> None:
+        """Ask a queue without news less often, up to once in LONGEST_REST_SECONDS. `now`: seconds, monotonic."""
+        self.rest_seconds = min(max(2 * self.rest_seconds, FIRST_REST_SECONDS), LONGEST_REST_SECONDS)
+        self.rests_until = now + self.rest_seconds
 
     @property
     def lag(self) -> int:

@@ -10,9 +10,15 @@ from copied import Admin, MessageQueue, bodies, copy, create, messages, send
 
 from triomq.pipeline.copying.copier import Pace
 from triomq.pipeline.copying.offset_map import OffsetMap
+from triomq.pipeline.copying.requests_at import ask_all
 from triomq.pipeline.copying.selection import placed
 from triomq.pipeline.copying.sending import advance
 from triomq.pipeline.copying.state import QueueCopy
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import new_request
+from triomq.spark.cluster import Cluster
+from triomq.spark.errors import BrokerError
+from triomq.spark.options import OptionTable, connection_options
 from triomq.testing import LocalCluster
 
 
@@ -157,3 +163,54 @@ def test_what_the_target_lost_after_it_was_confirmed_is_sent_again(
     send(west, "Behind", ["other"] * 5, 1)
     assert copy(east, west, tmp_path, *words) == 0
     assert bodies(west, "Behind")[0] == [*bodies(east, "Behind")[0][:60], *[b"other"] * 5, b"m60", b"m61"]
+
+
+def test_a_queue_without_news_is_asked_less_often() -> None:
+    queue = MessageQueue("T", "a", 0)
+    one = QueueCopy(queue, queue, 0, OffsetMap())
+    rests = []
+    for _ in range(6):
+        one.rest(100.0)
+        rests.append(round(one.rests_until - 100.0, 3))
+    assert rests == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+def test_name_servers_that_are_silent_are_asked_once_for_all_queues() -> None:
+    """Otherwise each queue would wait for retryTimeoutMs."""
+
+    class Silent(Cluster):
+        asked = 0
+
+        def address(self, topic: str, broker_name: str) -> str:
+            self.asked += 1
+            raise BrokerError("asking the name servers failed (tried for 5000 ms)")
+
+    cluster = Silent(connection_options(OptionTable({"nameServer": "127.0.0.1:9"}, ())))
+    queues = [MessageQueue("T", "a", number) for number in range(100)]
+    results = ask_all(cluster, {queue: (queue, lambda: new_request(RequestCode.PULL_MESSAGE)) for queue in queues})
+    assert cluster.asked == 1
+    assert {str(results[queue]) for queue in queues} == {"asking the name servers failed (tried for 5000 ms)"}
+
+
+def test_a_state_that_cannot_be_used_is_one_line(
+    east: LocalCluster, west: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(east, "Stated", 1)
+    create(west, "Other", 1)
+    send(east, "Stated", ["a"], 1)
+    words = ("--topics", "Stated")
+    assert copy(east, west, tmp_path / "good", *words) == 0
+    (tmp_path / "file").touch()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "Stated.json").write_text('{"source": "east", "targ')
+    for state, more, line in (
+        ("file", (), "cannot be used: File exists\n"),
+        ("torn", (), "; without it the topic is copied again\n"),
+        ("good", ("--rename", "Stated=Other"), "is of a copy to 'Stated' from 'east'; use another directory\n"),
+        ("good", ("--source-name", "x"), "is of a copy to 'Stated' from 'east'; use another directory\n"),
+    ):
+        assert copy(east, west, tmp_path / state, *words, *more) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("mqpipeline copy: --state: ")
+        assert error.endswith(line)
+        assert error.count("\n") == 1
