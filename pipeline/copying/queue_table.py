@@ -75,11 +75,14 @@ class QueueTable:
         fixed = {queue: copy.target for queue, copy in self._known[route.topic].items()}
         with named("--to"):
             there = self._target.find_route(new_name)
-            if there is None:
+            away = sorted({place.broker_name for place in fixed.values()} - masters.keys())
+            if away and not fixed.keys() >= set(sources):
+                raise JobFailed(f"--to: broker {away[0]!r} of topic {new_name!r} is not registered at the name server")
+            if there is None and not away:
                 make_topic(self._target, new_name, planned(route, masters), masters)
                 there = self._target.find_route(new_name)
             try:
-                return placed(sources, _writable(new_name, there), fixed)
+                return placed(sources, _writable(new_name, there) if not away else [], fixed)
             except FewerQueues as error:
                 if not fixed or there is None:
                     raise JobFailed(f"--to: {error}; give it more (mqadmin updateTopic -r -w)") from None

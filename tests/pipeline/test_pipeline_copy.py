@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from copied import Admin, Message, MessageQueue, bodies, copy, create, messages, send
 
-from triomq.blocking import Producer, PullConsumer
+from triomq.blocking import Producer, PullConsumer, PushConsumer
 from triomq.testing import LocalCluster
 
 TEXTS = [f"m{number}" for number in range(100)]
@@ -152,3 +152,28 @@ def test_a_dry_run_says_what_would_be_made(
     assert not (tmp_path / "state").exists()
     with Admin(name_server=west.name_server) as admin:
         assert "Dry" not in admin.topics()
+
+
+def test_a_group_with_members_at_the_target_is_moved_by_force_only(
+    east: LocalCluster, west: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(east, "Held", 1)
+    create(west, "Idle", 1)
+    send(east, "Held", TEXTS[:10], 1)
+    queues = [MessageQueue("Held", next(iter(each.brokers)), 0) for each in (east, west)]
+    with Admin(name_server=east.name_server) as admin:
+        admin.create_group("held")
+        admin.set_offset("held", queues[0], 4)
+    words = ("--topics", "Held", "--groups", "held")
+    with Admin(name_server=west.name_server) as admin:
+        admin.create_group("held")
+    with Admin(name_server=west.name_server) as admin, PushConsumer("held", name_server=west.name_server) as member:
+        member.subscribe("Idle")
+        member.receive(timeout_seconds=0.1)
+        assert admin.members("held")
+        assert copy(east, west, tmp_path, *words) == 0
+        assert (admin.offset("held", queues[1]) or 0) == 0
+        line = "group 'held' has members at the target; its offsets there stay as they are\n"
+        assert capsys.readouterr().err == f"mqpipeline copy: {line}"
+        assert copy(east, west, tmp_path, *words, "--force") == 0
+        assert admin.offset("held", queues[1]) == 4

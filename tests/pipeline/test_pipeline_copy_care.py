@@ -47,6 +47,28 @@ def test_the_place_of_a_resting_queue_is_nobody_elses() -> None:
     assert places == {MessageQueue("S", "a", 0): MessageQueue("T", "a", 1)}
 
 
+def test_queues_of_a_target_broker_that_is_away_stay_its_own(
+    east: LocalCluster, west: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is made or enlarged at another broker."""
+    create(east, "Absent", 2)
+    assert copy(east, west, tmp_path, "--topics", "Absent") == 0
+    with Admin(name_server=west.name_server) as admin:
+        admin.delete_topic("Absent")
+    file = tmp_path / "Absent.json"
+    data = json.loads(file.read_bytes())
+    for queue in data["queues"]:
+        queue["toBroker"] = "away"
+    file.write_text(json.dumps(data))
+    assert copy(east, west, tmp_path, "--topics", "Absent") == 0
+    create(east, "Absent", 3)
+    assert copy(east, west, tmp_path, "--topics", "Absent") == 2
+    line = "--to: broker 'away' of topic 'Absent' is not registered at the name server\n"
+    assert capsys.readouterr().err == f"mqpipeline copy: {line}"
+    with Admin(name_server=west.name_server) as admin:
+        assert "Absent" not in admin.topics()
+
+
 def test_a_group_does_not_pass_messages_of_which_nothing_is_noted(
     east: LocalCluster, west: LocalCluster, tmp_path: Path
 ) -> None:
