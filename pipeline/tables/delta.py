@@ -4,6 +4,7 @@ that has the rows; Delta keeps the last version of each application through chec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
@@ -82,6 +83,21 @@ class DeltaTarget:
         with failures_at(self._url, DeltaError):
             try:
                 write_deltalake(self._table, rows, mode="append", commit_properties=_with_positions(positions))
+            except CommitFailedError as error:
+                raise Conflict from error
+
+    def compact(self) -> None:
+        with failures_at(self._url, DeltaError):
+            try:
+                self._table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            except CommitFailedError as error:
+                raise Conflict from error
+            self._table.vacuum(dry_run=False)  # files that no version of the last seven days names
+
+    def remove_before(self, day: date) -> None:
+        with failures_at(self._url, DeltaError):
+            try:
+                self._table.delete(f"date < '{day}'", commit_properties=CommitProperties(max_commit_retries=0))
             except CommitFailedError as error:
                 raise Conflict from error
 

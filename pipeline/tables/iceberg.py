@@ -6,17 +6,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import And, EqualTo, LessThan
 from pyiceberg.types import BinaryType, BooleanType, DateType, DoubleType, LongType, StringType, TimestamptzType
 from sqlalchemy.exc import SQLAlchemyError
 
 from triomq.pipeline.tables.rows import PARTITION_COLUMNS, kinds_of
 from triomq.pipeline.tables.target import About, Conflict, failures_at
+from triomq.pipeline.tables.upkeep import MERGED_BYTES, SMALL_BYTES
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.jobs.session import JobFailed
 from triomq.spark.positions import Positions, from_tree, to_tree
@@ -34,6 +37,9 @@ _TYPES: Final[dict[str, Any]] = {
     "date": DateType(),
     "binary": BinaryType(),
 }
+# Their types do not know the positional arguments.
+_equal: Final[Any] = EqualTo
+_less: Final[Any] = LessThan
 # A retry of PyIceberg's would append the same rows again on top of what another run has committed.
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
 
@@ -103,6 +109,37 @@ class IcebergTarget:
                 with self._table.transaction() as transaction:
                     transaction.append(rows, snapshot_properties={_POSITIONS: text})
                     transaction.set_properties({_POSITIONS: text, **_NO_RETRY})
+            except CommitFailedException as error:
+                raise Conflict from error
+
+    def compact(self) -> None:
+        positions = {_POSITIONS: self._table.properties[_POSITIONS]}
+        with failures_at(self._url, SQLAlchemyError):
+            for day, topic in self._scattered():
+                part = And(_equal("date", day.isoformat()), _equal("topic", topic))
+                rows = self._table.scan(row_filter=part).to_arrow()
+                try:
+                    self._table.overwrite(rows, overwrite_filter=part, snapshot_properties=positions)
+                except CommitFailedException as error:
+                    raise Conflict from error
+
+    def _scattered(self) -> list[tuple[date, str]]:
+        """Return the partitions with several small files that fit into memory."""
+        sizes: dict[tuple[date, str], list[int]] = {}
+        for file in self._table.inspect.files().select(["partition", "file_size_in_bytes"]).to_pylist():
+            key = file["partition"]["date"], file["partition"]["topic"]
+            sizes.setdefault(key, []).append(file["file_size_in_bytes"])
+        return [
+            key
+            for key, each in sorted(sizes.items())
+            if sum(size < SMALL_BYTES for size in each) > 1 and sum(each) <= MERGED_BYTES
+        ]
+
+    def remove_before(self, day: date) -> None:
+        positions = {_POSITIONS: self._table.properties[_POSITIONS]}
+        with failures_at(self._url, SQLAlchemyError):
+            try:
+                self._table.delete(_less("date", day.isoformat()), snapshot_properties=positions)
             except CommitFailedException as error:
                 raise Conflict from error
 

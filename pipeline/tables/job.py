@@ -12,6 +12,8 @@ With --once the job ends when the table has what was in the topic at the start. 
 Ctrl-C, and commits every --commit-seconds, or when --commit-rows messages wait; a signal ends it after the commit in
 hand.
 
+--compact and --retention-days merge small files and remove old days, hourly, or at the end with --once.
+
 Exit codes: 0 done; 2 not done, with one line that says why.
 """
 
@@ -23,12 +25,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triomq.pipeline.tables.metrics import Figures, served
+from triomq.pipeline.tables.upkeep import Upkeep
 from triomq.protocol.extras import install_hint
 from triomq.spark.cluster import Cluster
 from triomq.spark.errors import BrokerError
@@ -74,6 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--schema", metavar="FILE", help='columns of the bodies, as JSON {"column": "type"}')
     parser.add_argument("--dead", metavar="DIR", help="table of the messages that do not fit (DIR of --to with _dead)")
+    parser.add_argument("--compact", action="store_true", help="merge small files: hourly, or at the end with --once")
+    parser.add_argument(
+        "--retention-days", type=int, metavar="N", help="remove the days before the last N, as --compact"
+    )
     parser.add_argument(
         "--metrics-port", type=int, default=0, metavar="PORT", help="serve /metrics for Prometheus on 127.0.0.1"
     )
@@ -83,6 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.commit_rows < 1 or arguments.commit_seconds <= 0:
         raise JobFailed("--commit-rows and --commit-seconds must be more than 0")
+    if arguments.retention_days is not None and arguments.retention_days < 1:
+        raise JobFailed("--retention-days must be more than 0")
     if (arguments.store is None) == (arguments.name_server is None):
         raise JobFailed("give either --name-server or --store")
     try:
@@ -123,12 +132,16 @@ def _run(arguments: argparse.Namespace, source: Source, opened: ExitStack) -> Ke
     from triomq.pipeline.tables.keeper import Keeper
 
     target = opened.enter_context(_opened(arguments))
-    keeper = Keeper(source, target, arguments.commit_rows, shape=_shape(arguments, opened))
+    shape = _shape(arguments, opened)
+    keeper = Keeper(source, target, arguments.commit_rows, shape=shape)
     keeper.open()
+    upkeep = Upkeep([target, *shape.beside()], arguments.compact, arguments.retention_days)
     figures = Figures(arguments.topic)
     opened.enter_context(served(figures, arguments.metrics_port))
     stop = opened.enter_context(_until_signal())
-    _keep(keeper, arguments, figures, stop)
+    _keep(keeper, arguments, figures, stop, upkeep.run_if_due)
+    if arguments.once and not stop.is_set():
+        upkeep.run()
     return keeper
 
 
@@ -203,7 +216,14 @@ def _until_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _keep(keeper: Keeper, arguments: argparse.Namespace, figures: Figures, stop: threading.Event) -> None:
+def _keep(
+    keeper: Keeper,
+    arguments: argparse.Namespace,
+    figures: Figures,
+    stop: threading.Event,
+    between: Callable[[], object],
+) -> None:
+    """Commit until the end of the topic, or until a signal. `between` is called between commits when nothing is due."""
     progress = Progress("table", unit=" rows", quiet=arguments.quiet)
     ends = keeper.ends()
     if arguments.once:
@@ -236,6 +256,7 @@ def _keep(keeper: Keeper, arguments: argparse.Namespace, figures: Figures, stop:
         elif arguments.once:
             break
         else:
+            between()
             stop.wait(min(LOOK_SECONDS, arguments.commit_seconds))
     progress.finish()
 

@@ -1,7 +1,7 @@
 """A folder of Parquet files with one manifest for each commit.
 
     DIR/date=<yyyy-mm-dd>/topic=<topic>/<commit>-<number>.parquet
-    DIR/_manifest/<commit>.json        files, rows, positions after the commit, what the table is of
+    DIR/_manifest/<commit>.json        files, rows, removed files, positions after the commit, what the table is of
     DIR/_staging/                      files that are not committed; they have no final name, so no reader finds them
 
 A commit writes its files to `_staging` and syncs them, then makes its manifest, whose name must be new: that is the
@@ -16,7 +16,8 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from pyarrow import compute, parquet
 
 from triomq.pipeline.tables.rows import RAW_SCHEMA, kinds_of
 from triomq.pipeline.tables.target import About, Conflict, failures_at
+from triomq.pipeline.tables.upkeep import MERGED_BYTES, SMALL_BYTES
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark.jobs.session import JobFailed
 from triomq.spark.positions import Positions, from_tree, to_tree
@@ -86,10 +88,57 @@ class ParquetTarget:
         with failures_at(self._url, pa.ArrowException):
             everything = from_tree(self._last["positions"]) | positions
             number = self._number + 1
-            entry = {**self._last, "positions": to_tree(everything), "files": self._write(rows, number)}
-            self._add_manifest(number, json.dumps(entry, indent=1).encode())
-            self._number, self._last = number, entry
-            self._finish()
+            files = self._write(rows, number)
+            entry = {**self._last, "positions": to_tree(everything), "files": files, "removed": []}
+            self._keep(number, entry)
+
+    def compact(self) -> None:
+        with failures_at(self._url, pa.ArrowException):
+            number = self._number + 1
+            added: list[dict[str, Any]] = []
+            removed: list[str] = []
+            for paths in self._scattered():
+                merged = pa.concat_tables(
+                    [parquet.ParquetFile(path).read() for path in paths], promote_options="default"
+                )
+                name = f"{number:012}-{len(added):04}.parquet"
+                self._stage(merged, name)
+                folder = paths[0].parent.relative_to(self._root)
+                added.append({"path": f"{folder}/{name}", "rows": merged.num_rows})
+                removed += [str(path.relative_to(self._root)) for path in paths]
+            if added:
+                self._keep(number, {**self._last, "files": added, "removed": removed})
+
+    def _scattered(self) -> Iterator[list[Path]]:
+        """Yield groups of small files of one partition that fit into memory together."""
+        for folder in sorted(self._root.glob("date=*/topic=*")):
+            group: list[Path] = []
+            size = 0
+            for path in sorted(folder.glob("*.parquet")):
+                more = path.stat().st_size
+                if more >= SMALL_BYTES:
+                    continue
+                if size + more > MERGED_BYTES:
+                    yield group
+                    group, size = [], 0
+                group.append(path)
+                size += more
+            if len(group) > 1:
+                yield group
+
+    def remove_before(self, day: date) -> None:
+        with failures_at(self._url, pa.ArrowException):
+            folders = [each for each in self._root.glob("date=*") if each.name < f"date={day}"]
+            paths = [path for folder in folders for path in folder.glob("topic=*/*.parquet")]
+            if paths:
+                removed = [str(path.relative_to(self._root)) for path in sorted(paths)]
+                self._keep(self._number + 1, {**self._last, "files": [], "removed": removed})
+
+    def _keep(self, number: int, entry: dict[str, Any]) -> None:
+        """Make an entry the last commit. Raises Conflict."""
+        self._add_manifest(number, json.dumps(entry, indent=1).encode())
+        self._number, self._last = number, entry
+        self._finish()
 
     def close(self) -> None:
         if self._lock is not None:
@@ -110,8 +159,6 @@ class ParquetTarget:
 
     def _write(self, rows: Any, number: int) -> list[dict[str, Any]]:
         """Write the files of a commit under temporary names; return their final names and rows."""
-        staging = self._root / STAGING
-        staging.mkdir(exist_ok=True)
         files = []
         keys = rows.select(["date", "topic"]).group_by(["date", "topic"]).aggregate([]).to_pylist()
         for place, key in enumerate(keys):
@@ -121,11 +168,16 @@ class ParquetTarget:
             )
             part = rows.filter(mask)
             name = f"{number:012}-{place:04}.parquet"
-            parquet.write_table(part, staging / name, compression=_COMPRESSION)
-            _sync(staging / name)
+            self._stage(part, name)
             folder = f"date={key['date']}/topic={quote(key['topic'], safe='')}"
             files.append({"path": f"{folder}/{name}", "rows": part.num_rows})
         return files
+
+    def _stage(self, rows: Any, name: str) -> None:
+        staging = self._root / STAGING
+        staging.mkdir(exist_ok=True)
+        parquet.write_table(rows, staging / name, compression=_COMPRESSION)
+        _sync(staging / name)
 
     def _add_manifest(self, number: int, content: bytes) -> None:
         final = self._root / MANIFEST / f"{number:012}.json"
@@ -143,6 +195,9 @@ class ParquetTarget:
     def _finish(self) -> None:
         """Give the files of the last commit their names, and remove what belongs to no commit."""
         staging = self._root / STAGING
+        # First, so that a reader meanwhile lacks rows for a moment, and never has them twice.
+        for path in self._last.get("removed", ()):
+            (self._root / path).unlink(missing_ok=True)
         for file in self._last["files"]:
             final = self._root / file["path"]
             staged = staging / final.name

@@ -32,6 +32,9 @@ class Shape(Protocol):
     def open(self, about: About, begins: Positions) -> None:
         """Check or make what a table of this shape has beside it. Raises JobFailed."""
 
+    def beside(self) -> list[Target]:
+        """The tables that this shape has beside the first."""
+
     def schema(self) -> Any:
         """The Arrow schema of a new table."""
 
@@ -50,6 +53,9 @@ class RawRows:
 
     def open(self, about: About, begins: Positions) -> None:
         """Nothing is beside it."""
+
+    def beside(self) -> list[Target]:
+        return []
 
     def schema(self) -> Any:
         return RAW_SCHEMA
@@ -83,6 +89,9 @@ class ValueRows:
         different = difference(self._dead.kinds(), kinds_of(DEAD_SCHEMA))
         if different:
             raise JobFailed(f"--dead: it is a table of another schema: {different}")
+
+    def beside(self) -> list[Target]:
+        return [self._dead]
 
     def schema(self) -> Any:
         return pa.schema([*VALUE_SCHEMA, *(pa.field(name, TYPES[kind]) for name, kind in self._given.items())])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Protocol
 
 from triomq.protocol.message_queue import MessageQueue
@@ -44,6 +45,12 @@ class Target(Protocol):
 
     def commit(self, rows: Any, positions: Positions) -> None:
         """Append an Arrow table and set the positions. Raises Conflict."""
+
+    def compact(self) -> None:
+        """Merge the small files of each partition, in commits of their own. Raises Conflict. Read the table again."""
+
+    def remove_before(self, day: date) -> None:
+        """Remove the rows of the days before, in a commit of its own. Raises Conflict. Read the table again."""
 
     def close(self) -> None:
         """Let go of locks."""

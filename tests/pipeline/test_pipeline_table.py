@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -78,7 +78,6 @@ def test_a_killed_table_loses_and_repeats_nothing(shop: LocalCluster, tmp_path: 
 def test_of_two_runs_at_once_one_is_refused(shop: LocalCluster, tmp_path: Path, kind: str) -> None:
     from triomq.pipeline.tables.keeper import Keeper
     from triomq.pipeline.tables.sources import BrokerSource
-    from triomq.pipeline.tables.target import Target
     from triomq.spark.cluster import Cluster
     from triomq.spark.jobs.session import JobFailed
     from triomq.spark.options import OptionTable, connection_options
@@ -87,22 +86,9 @@ def test_of_two_runs_at_once_one_is_refused(shop: LocalCluster, tmp_path: Path, 
     create(shop, topic)
     send(shop, topic, 12)
 
-    def target() -> Target:
-        if kind == "delta":
-            from triomq.pipeline.tables.delta import DeltaTarget
-
-            return DeltaTarget(str(tmp_path), {})
-        if kind == "iceberg":
-            from triomq.pipeline.tables.iceberg import IcebergTarget
-
-            return IcebergTarget(str(tmp_path), topic, {})
-        from triomq.pipeline.tables.parquet import ParquetTarget
-
-        return ParquetTarget(str(tmp_path))
-
     with Cluster(connection_options(OptionTable({"nameServer": shop.name_server}, ()))) as cluster:
         source = BrokerSource(cluster, topic)
-        targets = target(), target()
+        targets = opened(kind, tmp_path, topic), opened(kind, tmp_path, topic)
         first, second = (Keeper(source, each, 6) for each in targets)
         first.open()
         if kind == "parquet":
@@ -299,3 +285,91 @@ def test_store_files_continue_what_a_broker_began(tmp_path: Path, capsys: Any) -
     assert said(capsys)[1] == f"mqpipeline table: --topic: topic 'Nothing' does not exist in {root}\n"
     assert jobs.main([*where, "Stored", "-n", "127.0.0.1:1"]) == 2
     assert said(capsys)[1] == "mqpipeline table: give either --name-server or --store\n"
+
+
+def data_files(folder: Path) -> int:
+    return sum(1 for _ in folder.rglob("date=*/topic=*/*.parquet"))
+
+
+@formats
+def test_small_files_are_merged_and_old_days_removed(shop: LocalCluster, tmp_path: Path, kind: str) -> None:
+    from triomq.pipeline.tables import upkeep
+
+    topic = f"Merged{kind}"
+    create(shop, topic)
+    send(shop, topic, 12)
+    assert keep(shop, topic, tmp_path, kind, "--commit-rows", "3") == 0
+    before = rows(tmp_path, topic, kind)
+    assert used_files(tmp_path, topic, kind) > 3
+    assert keep(shop, topic, tmp_path, kind, "--compact", "--retention-days", "1") == 0
+    after = rows(tmp_path, topic, kind)
+    assert places(after) == places(before)
+    assert sorted(after["body"].to_pylist()) == sorted(before["body"].to_pylist())
+    assert used_files(tmp_path, topic, kind) == len(set(before["date"].to_pylist()))
+    send(shop, topic, 3)
+    assert keep(shop, topic, tmp_path, kind) == 0  # the positions are as before
+    assert len(places(rows(tmp_path, topic, kind))) == 15
+    later = upkeep.utc_day() + timedelta(days=3)
+    target = opened(kind, tmp_path, topic)
+    try:
+        assert target.about() is not None
+        upkeep.Upkeep([target], False, 2, today=lambda: later).run()
+    finally:
+        target.close()
+    assert used_files(tmp_path, topic, kind) == 0
+    assert keep(shop, topic, tmp_path, kind) == 0
+    assert used_files(tmp_path, topic, kind) == 0
+
+
+def used_files(folder: Path, topic: str, kind: str) -> int:
+    """Return how many files the table has now."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        return len(DeltaTable(folder).file_uris())
+    if kind == "parquet":
+        return data_files(folder)
+    target = opened(kind, folder, topic)
+    try:
+        target.about()
+        return int(target._table.inspect.files().num_rows)
+    finally:
+        target.close()
+
+
+def opened(kind: str, folder: Path, topic: str) -> Any:
+    if kind == "delta":
+        from triomq.pipeline.tables.delta import DeltaTarget
+
+        return DeltaTarget(str(folder), {})
+    if kind == "iceberg":
+        from triomq.pipeline.tables.iceberg import IcebergTarget
+
+        return IcebergTarget(str(folder), topic, {})
+    from triomq.pipeline.tables.parquet import ParquetTarget
+
+    return ParquetTarget(str(folder))
+
+
+def test_a_merge_that_was_killed_is_completed(shop: LocalCluster, tmp_path: Path, monkeypatch: Any) -> None:
+    from triomq.pipeline.tables.parquet import ParquetTarget
+
+    create(shop, "Half")
+    send(shop, "Half", 12)
+    assert keep(shop, "Half", tmp_path, "parquet", "--commit-rows", "3") == 0
+    before = places(rows(tmp_path, "Half", "parquet"))
+
+    def killed(self: Any) -> None:
+        if self._last["removed"]:
+            raise KeyboardInterrupt
+        finish(self)
+
+    finish = ParquetTarget._finish
+    with monkeypatch.context() as patched:
+        patched.setattr(ParquetTarget, "_finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            keep(shop, "Half", tmp_path, "parquet", "--compact")
+    assert data_files(tmp_path) > 1
+    assert keep(shop, "Half", tmp_path, "parquet") == 0
+    assert places(rows(tmp_path, "Half", "parquet")) == before
+    assert data_files(tmp_path) == 1
