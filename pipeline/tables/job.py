@@ -5,8 +5,9 @@ storeTimestamp, msgId, and date, the UTC day of the store time. The table is cut
 which the topic is read are committed with the rows in the table itself, so the job can be killed at any moment and
 started again: it neither loses nor repeats a row.
 
-With --value json each field of a body is a column instead. The first bodies, or --schema, decide the type of a column,
-and a new field adds one. A message that does not fit goes to the table of dead rows, with the reason.
+With --value json, avro or protobuf each field of a body is a column instead. The first bodies, or --schema for JSON,
+decide the type of a column, and a new field adds one. A message that does not fit goes to the table of dead rows, with
+the reason.
 
 With --once the job ends when the table has what was in the topic at the start. Without, it runs until SIGTERM or
 Ctrl-C, and commits every --commit-seconds, or when --commit-rows messages wait; a signal ends it after the commit in
@@ -41,6 +42,7 @@ from triomq.spark.options import OptionTable, store_options
 from triomq.spark.options import connection_options as checked_connection
 
 if TYPE_CHECKING:
+    from triomq.pipeline.tables.codecs import Decoder
     from triomq.pipeline.tables.keeper import Keeper
     from triomq.pipeline.tables.shapes import Shape
     from triomq.pipeline.tables.sources import Source
@@ -49,8 +51,9 @@ if TYPE_CHECKING:
 SUMMARY = "keep a table of a topic: Delta, Iceberg or Parquet"
 NEEDS_SPARK = False
 FORMATS = ("delta", "iceberg", "parquet")
+VALUES = ("raw", "json", "avro", "protobuf")
 LOOK_SECONDS = 1.0
-_NEEDED = ("pyarrow", "deltalake", "pyiceberg", "sqlalchemy")
+_NEEDED = ("fastavro", "pyarrow", "deltalake", "pyiceberg", "sqlalchemy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,9 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="delta: option of the object store; iceberg: property of a PyIceberg catalog; may be repeated",
     )
     parser.add_argument(
-        "--value", choices=("raw", "json"), default="raw", help="json: the fields of the bodies are columns (raw)"
+        "--value", choices=VALUES, default="raw", help="what bodies are: their fields are columns (raw)"
     )
-    parser.add_argument("--schema", metavar="FILE", help='columns of the bodies, as JSON {"column": "type"}')
+    parser.add_argument(
+        "--schema", metavar="FILE", help='json: {"column": "type"}; avro: a schema; protobuf: a FileDescriptorSet'
+    )
+    parser.add_argument("--message", metavar="NAME", help="protobuf: full name of the message")
     parser.add_argument("--dead", metavar="DIR", help="table of the messages that do not fit (DIR of --to with _dead)")
     parser.add_argument("--compact", action="store_true", help="merge small files: hourly, or at the end with --once")
     parser.add_argument(
@@ -148,15 +154,30 @@ def _run(arguments: argparse.Namespace, source: Source, opened: ExitStack) -> Ke
 def _shape(arguments: argparse.Namespace, opened: ExitStack) -> Shape:
     """What the rows are. The table of dead rows is opened in `opened`."""
     from triomq.pipeline.tables.shapes import RawRows, ValueRows
-    from triomq.pipeline.tables.values import json_object, schema_file
 
+    if (arguments.message is not None) != (arguments.value == "protobuf"):
+        raise JobFailed("--value protobuf and --message need each other")
     if arguments.value == "raw":
         if arguments.schema or arguments.dead:
             raise JobFailed("--schema and --dead need --value")
         return RawRows()
-    given = schema_file(arguments.schema) if arguments.schema else {}
-    dead = opened.enter_context(_opened(arguments, of_dead=True))
-    return ValueRows(json_object, given, dead)
+    decode, given = _decoder(arguments)
+    return ValueRows(decode, given, opened.enter_context(_opened(arguments, of_dead=True)))
+
+
+def _decoder(arguments: argparse.Namespace) -> tuple[Decoder, dict[str, str]]:
+    """Return what makes fields of bodies, and the columns that are given."""
+    if arguments.value == "json":
+        from triomq.pipeline.tables.values import json_object, schema_file
+
+        return json_object, schema_file(arguments.schema) if arguments.schema else {}
+    if not arguments.schema:
+        raise JobFailed(f"--value {arguments.value} needs --schema FILE")
+    from triomq.pipeline.tables.codecs import avro, protobuf
+
+    if arguments.value == "avro":
+        return avro(arguments.schema), {}
+    return protobuf(arguments.schema, arguments.message), {}
 
 
 def _dead_url(arguments: argparse.Namespace) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 from tables_kept import FORMATS, create, keep, places, rows, said, send_bodies
@@ -165,3 +169,60 @@ def test_whatever_json_says_makes_columns(objects: list[dict[str, Any]]) -> None
         except Unfit:
             continue
     assert all(len(column) == len(kept) for column in arrow_columns(kept, pinned))
+
+
+def test_avro_bodies_are_columns(shop: LocalCluster, tmp_path: Path, capsys: Any) -> None:
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+    ]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    (tmp_path / "order.avsc").write_text(json.dumps(schema))
+    body = BytesIO()
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    fastavro.schemaless_writer(body, schema, {"id": 7, "at": at, "price": Decimal("1.25")})
+    create(shop, "Avro", 1)
+    send_bodies(shop, "Avro", [body.getvalue(), body.getvalue() + b"!", b"?"])
+    value = ("--value", "avro", "--schema", str(tmp_path / "order.avsc"))
+    assert keep(shop, "Avro", tmp_path / "t", "iceberg", *value) == 0
+    (row,) = rows(tmp_path / "t", "Avro", "iceberg").to_pylist()
+    assert (row["id"], row["at"], row["price"]) == (7, at, "1.25")
+    reasons = [row["reason"] for row in dead_rows(tmp_path / "t", "Avro", "iceberg").to_pylist()]
+    assert sorted(reasons)[0] == "not Avro of this schema: 1 bytes behind it" and len(reasons) == 2
+    capsys.readouterr()
+    assert keep(shop, "Avro", tmp_path / "t", "iceberg", "--value", "avro") == 2
+    assert said(capsys)[1] == "mqpipeline table: --value avro needs --schema FILE\n"
+    (tmp_path / "order.avsc").write_text('{"type": "none"}')
+    assert keep(shop, "Avro", tmp_path / "t", "iceberg", *value) == 2
+    assert "not an Avro schema" in said(capsys)[1]
+
+
+def test_protobuf_bodies_are_columns(shop: LocalCluster, tmp_path: Path, capsys: Any) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    kind = file.message_type.add(name="Order")
+    for number, (name, type_) in enumerate((("id", 3), ("who", 9), ("raw", 12), ("paid", 8)), 1):
+        kind.field.add(name=name, number=number, type=type_, label=1)
+    path = tmp_path / "order.desc"
+    path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    create(shop, "Proto", 1)
+    whole = order(id=2**40, who="Li", raw=b"\xff", paid=True).SerializeToString()
+    send_bodies(shop, "Proto", [whole, order(id=0, who="Wu").SerializeToString(), b"\xff"])
+    value = ("--value", "protobuf", "--schema", str(path))
+    assert keep(shop, "Proto", tmp_path / "t", "delta", *value, "--message", "shop.Order") == 0
+    found = rows(tmp_path / "t", "Proto", "delta").sort_by("queueOffset").to_pylist()
+    assert [(row["id"], row["who"], row["raw"], row["paid"]) for row in found] == [
+        (2**40, "Li", b"\xff", True),
+        (0, "Wu", b"", False),
+    ]
+    assert [row["reason"] for row in dead_rows(tmp_path / "t", "Proto", "delta").to_pylist()] == [
+        "not a message shop.Order: DecodeError"
+    ]
+    capsys.readouterr()
+    assert keep(shop, "Proto", tmp_path / "t", "delta", *value, "--message", "shop.Bill") == 2
+    assert said(capsys)[1] == f"mqpipeline table: --message shop.Bill: not in {path}\n"
+    assert keep(shop, "Proto", tmp_path / "t", "delta", *value) == 2
+    assert said(capsys)[1] == "mqpipeline table: --value protobuf and --message need each other\n"
