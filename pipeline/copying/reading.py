@@ -156,6 +156,6 @@ def _pass_over(
         failures.append(
             BrokerError(
                 f"--from: queue {where} ends at {header.max_offset}, {at} were copied: was the topic deleted? To copy "
-                "the new one remove its file in --state"
+                "the new one give another --state and another --source-name"
             )
         )

@@ -72,5 +72,5 @@ def test_a_queue_that_is_shorter_than_what_was_copied_is_not_begun_again() -> No
     (failure,) = failures
     assert str(failure) == (
         "--from: queue T/a/0 ends at 110, 115 were copied: was the topic deleted? "
-        "To copy the new one remove its file in --state"
+        "To copy the new one give another --state and another --source-name"
     )
