@@ -125,17 +125,23 @@ class IcebergTarget:
 
     def _scattered(self) -> list[tuple[date, str]]:
         """Return the partitions with several small files that fit into memory."""
+        return [
+            key
+            for key, each in sorted(self._sizes().items())
+            if sum(size < SMALL_BYTES for size in each) > 1 and sum(each) <= MERGED_BYTES
+        ]
+
+    def _sizes(self) -> dict[tuple[date, str], list[int]]:
+        """Return the sizes of the files of each partition, in bytes."""
         sizes: dict[tuple[date, str], list[int]] = {}
         for file in self._table.inspect.files().select(["partition", "file_size_in_bytes"]).to_pylist():
             key = file["partition"]["date"], file["partition"]["topic"]
             sizes.setdefault(key, []).append(file["file_size_in_bytes"])
-        return [
-            key
-            for key, each in sorted(sizes.items())
-            if sum(size < SMALL_BYTES for size in each) > 1 and sum(each) <= MERGED_BYTES
-        ]
+        return sizes
 
     def remove_before(self, day: date) -> None:
+        if not any(each < day for each, _ in self._sizes()):
+            return  # PyIceberg would commit and warn
         positions = {_POSITIONS: self._table.properties[_POSITIONS]}
         with failures_at(self._url, SQLAlchemyError):
             try:
