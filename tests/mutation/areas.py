@@ -273,5 +273,8 @@ AREAS = {
         ("tests/client/test_client_*process*.py", "tests/client/test_client_examples.py"),
     ),
     "spark": Area(("spark/**/*.py",), ("tests/spark/test_*.py",), ("tests/spark/test_spark_session_*.py",)),
+    "pipeline": Area(
+        ("pipeline/**/*.py",), ("tests/pipeline/test_*.py",), ("tests/pipeline/test_pipeline_copy_kills.py",)
+    ),
     "admin": Area(("admin/**/*.py",), ("tests/admin/test_*.py",), ("admin/__main__.py",)),
 }
