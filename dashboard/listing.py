@@ -12,8 +12,10 @@ MOST_FIELDS: Final = 32
 MOST_TICKED: Final = 64
 """Boxes of one form."""
 MOST_CHARACTERS: Final = 512
-STEP_ROWS: Final = 32
-"""How many rows of a long list one step looks at."""
+STEP_NAMES: Final = 500
+"""How many names one step of a search looks at."""
+STEP_ROWS: Final = 8
+"""How many rows of a long list one step makes."""
 _T = TypeVar("_T")
 
 
@@ -66,7 +68,13 @@ def listed(
     are made."""
     search = query.get("q", "").strip()
     lowered = search.lower()
-    found = sorted(name for name in names if lowered in name.lower())
+    found = sorted(names)
+    if lowered:
+        kept: list[str] = []
+        for begin in range(0, len(found), STEP_NAMES):
+            yield None
+            kept += [name for name in found[begin : begin + STEP_NAMES] if lowered in name.lower()]
+        found = kept
     order = query.get("sort", default)
     order = order if order in keys else default
     is_down = query.get("dir", "asc" if order == "name" else "desc") == "desc"

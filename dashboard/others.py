@@ -20,7 +20,7 @@ import trio
 from triomq.dashboard.views import Data
 from triomq.monitoring.host_names import is_loopback
 from triomq.protocol import findings, java_properties
-from triomq.protocol.bodies.departed import DepartedBroker, QueryDepartedBrokersResponseBody
+from triomq.protocol.bodies.departed import ContestedBroker, DepartedBroker, QueryDepartedBrokersResponseBody
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import ClusterInfo
 from triomq.protocol.bodies.topic_config import TopicConfigSerializeWrapper
@@ -46,6 +46,8 @@ MOST_BROKERS: Final = 64
 MOST_ALARMS: Final = 50
 MOST_TOPICS: Final = 5
 """Of a broker that is gone."""
+MOST_CONTESTANTS: Final = 8
+"""Addresses of one name that are shown."""
 MOST_TOPICS_BYTES: Final = 4 * 1024 * 1024
 """Of the topics of one master; decoding blocks the event loop."""
 MOST_TEXT: Final = 200
@@ -123,6 +125,8 @@ class Seen:
     """Address of a broker -> what its runtime information says of the group that it is a member of."""
     departed: dict[str, DepartedBroker] = field(default_factory=dict)
     """By address: brokers that a NameServer has known within a day."""
+    contested: dict[tuple[str, int], ContestedBroker] = field(default_factory=dict)
+    """By name and id: brokers that displace each other at a NameServer."""
 
 
 Queues = dict[str, tuple[int, int]]
@@ -327,6 +331,8 @@ def brokers_of(infos: list[ClusterInfo]) -> list[Broker]:
 def _note_departed(seen: Seen, body: QueryDepartedBrokersResponseBody) -> None:
     for left in body.brokers[-MOST_BROKERS:]:
         seen.departed[left.broker_addr] = left
+    for one in body.contested[:MOST_BROKERS]:
+        seen.contested[one.broker_name, one.broker_id] = one
 
 
 def _fill(broker: Broker, table: Mapping[str, str]) -> None:
@@ -389,6 +395,9 @@ def _alarms(seen: Seen, topics: Mapping[str, Queues]) -> Iterator[Finding]:
                 [cut(topic) for topic in left.topics[:MOST_TOPICS]],
                 is_orderly=left.orderly,
             )
+    for contest in seen.contested.values():
+        addresses = [cut(address) for address in contest.broker_addrs[:MOST_CONTESTANTS]]
+        yield findings.contested(cut(contest.broker_name), contest.broker_id, addresses)
     masters = {one.name: one.address for one in seen.brokers if one.broker_id == 0}
     versions: dict[str, list[str]] = {}
     builds: dict[str, list[str]] = {}

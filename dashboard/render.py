@@ -1,10 +1,15 @@
-"""Renderer: data into HTML. Templates are Jinja's with autoescape, so foreign text stays text by construction."""
+"""Renderer: data into HTML. Templates are Jinja's with autoescape, so foreign text stays text by construction.
+
+A page of fifty rows takes milliseconds, for which requests of clients would wait; so pages are made in steps. What a
+macro or a filter makes is never divided: templates call macros for single rows, cards and charts, not for long lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -22,6 +27,8 @@ from triomq.dashboard.visit import Visit
 from triomq.monitoring.http_server import Request
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEP_SECONDS: Final = 0.0001
+"""How long one step of a page takes, if what cannot be divided does not take longer."""
 _NOTHING: Final = "\N{EN DASH}"
 
 
@@ -50,11 +57,18 @@ class Renderer:
         for name in self._environment.list_templates():
             self._environment.get_template(name)  # compiled once, here: a thread loads this module
 
-    def page(self, view: View, data: Data, visit: Visit) -> str:
-        """Return a page."""
+    def page(self, view: View, data: Data, visit: Visit) -> Generator[None, None, str]:
+        """Make a page; an item ends a step."""
         values = self._common(visit, view.title, view.of or view.path)
         values.update(refreshes=view.refreshes, charts=self._charts)
-        return self._environment.get_template(view.template).render({**values, **data})
+        parts: list[str] = []
+        began = perf_counter()
+        for part in self._environment.get_template(view.template).generate({**values, **data}):
+            parts.append(part)
+            if perf_counter() - began > _STEP_SECONDS:
+                yield
+                began = perf_counter()
+        return "".join(parts)
 
     def failure(self, text: str, visit: Visit, *, title: str = "Not found") -> str:
         """Return the page that says why there is none."""
@@ -107,18 +121,12 @@ class Renderer:
             "in_language": lambda chosen: "?" + urlencode({**fields_of(request.query), "lang": chosen}),
         }
 
-    def _charts(self) -> list[dict[str, object]]:
-        """Return the series of the history, each with what its two charts show."""
+    def _charts(self, span: str) -> Iterator[dict[str, object]]:
+        """Yield what the charts of an hour or a day show, one for each series of the history."""
         history = self._program.history
-        return [
-            {
-                "name": one.name,
-                "unit": one.unit,
-                "hour": line(history.hour.column(number), HOUR_POINTS),
-                "day": line(history.day.column(number), DAY_POINTS // 4),
-            }
-            for number, one in enumerate(history.series)
-        ]
+        ring, points = (history.hour, HOUR_POINTS) if span == "hour" else (history.day, DAY_POINTS // 4)
+        for number, one in enumerate(history.series):
+            yield {"name": one.name, "unit": one.unit, "drawn": line(ring.column(number), points)}
 
 
 def language_of(request: Request, query: dict[str, str]) -> tuple[str, bool]:

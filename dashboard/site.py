@@ -148,7 +148,7 @@ class Site:
             return _json(404, {"error": str(error)}) if is_api else self._failure(visit, 404, str(error))
         if is_api:
             return _json(200, data)
-        html = self._renderer.page(view, data, visit)
+        html = await request.steps.run(self._renderer.page(view, data, visit))
         chosen = language_of(request, query)[1]
         headers = [("Set-Cookie", self._set_language(visit.language))] if chosen else []
         return Response(200, _HTML, html.encode(errors="replace"), headers)

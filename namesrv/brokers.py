@@ -5,6 +5,7 @@
     live             broker address -> when it last registered, its data version, its HA address, its owner
     filter servers   broker address -> addresses
     departed         what was here and is not now (departed.py)
+    contests         addresses that take one name and id from each other (contests.py)
 
 `held_bytes` is about the memory of all that: a cost for each entry, and the sizes of its texts.
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from triomq.namesrv.contests import Contests
 from triomq.namesrv.departed import Departed, DepartedBroker
 from triomq.namesrv.route_limits import BROKER_COST, RouteLimits, texts_bytes
 from triomq.protocol.bodies.registration import RestOfRegistration
@@ -85,6 +87,7 @@ class BrokerTable:
         self.is_protected = False
         self.revision = 0
         self.departed = Departed()
+        self.contests = Contests()
         self.held_bytes = 0
         self._on_gone = on_gone
         self._brokers: dict[str, _BrokerSet] = {}
@@ -132,6 +135,7 @@ class BrokerTable:
         for live in self._live.values():
             live.last_seen += seconds
         self.departed.time_jumped(seconds)
+        self.contests.time_jumped(seconds)
 
     def forget_version(self, name: str) -> None:
         """Forget the data version of the master of this name: its topics are no longer those that it registered."""
@@ -267,9 +271,15 @@ class BrokerTable:
         for name, other_id in list(self._places.get(broker.address, ())):
             if name == broker.name and other_id != broker.id:
                 self._vacate(brokers, name, other_id)
-        if brokers.addresses.get(broker.id) != broker.address:
-            if broker.id in brokers.addresses:
+        for other_id in brokers.addresses:
+            if other_id != broker.id:
+                self.contests.gave_up(broker.name, other_id, broker.address)
+        present = brokers.addresses.get(broker.id)
+        if present != broker.address:
+            if present is not None:
                 self._vacate(brokers, broker.name, broker.id)
+                if present in self._live:
+                    self.contests.lost(broker.name, broker.id, present, now)
             brokers.addresses[broker.id] = broker.address
             self._id_count += 1
             self.held_bytes += _entry_bytes(broker.address)
@@ -321,6 +331,7 @@ class BrokerTable:
 
     def leave(self, broker: BrokerKey) -> None:
         """Remove one broker. Another address that has since registered under the same id stays."""
+        self.contests.gave_up(broker.name, broker.id, broker.address)
         live = self._live.get(broker.address)
         self._forget_address(broker.address)
         brokers = self._brokers.get(broker.name)

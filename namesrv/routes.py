@@ -36,7 +36,7 @@ from triomq.namesrv.route_limits import ROUTE_COST, TOPIC_COST, RouteLimits
 from triomq.namesrv.topic_tables import STEP_TOPICS, Incoming, TopicTables, route_memory
 from triomq.protocol import permission
 from triomq.protocol.bodies.base import replace
-from triomq.protocol.bodies.departed import DepartedBroker, QueryDepartedBrokersResponseBody
+from triomq.protocol.bodies.departed import ContestedBroker, DepartedBroker, QueryDepartedBrokersResponseBody
 from triomq.protocol.bodies.registration import Parts, RestOfRegistration, TopicQueues
 from triomq.protocol.bodies.route import MASTER_ID, QueueData, TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
@@ -296,7 +296,7 @@ class RouteTable:
         )
 
     def departed(self, now: float) -> QueryDepartedBrokersResponseBody:
-        """Return the brokers that were here within a day and are not now."""
+        """Return the brokers that were here within a day and are not now, and those that displace each other."""
         brokers = [
             DepartedBroker(
                 broker_addr=left.address,
@@ -309,7 +309,11 @@ class RouteTable:
             )
             for left in self.brokers.departed.recent(now)
         ]
-        return QueryDepartedBrokersResponseBody(brokers=brokers)
+        contested = [
+            ContestedBroker(broker_addrs=addresses, broker_id=broker_id, broker_name=name)
+            for (name, broker_id), addresses in self.brokers.contests.recent(now).items()
+        ]
+        return QueryDepartedBrokersResponseBody(brokers=brokers, contested=contested)
 
     def topics(self) -> list[str]:
         return self.topics_of.topics()

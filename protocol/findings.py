@@ -135,6 +135,19 @@ def _ago(milliseconds: int) -> str:
     return f"{milliseconds // 1000} s" if minutes < 2 else f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
 
 
+def contested(name: str, number: int, addresses: Sequence[str]) -> Finding:
+    """Return the finding of brokers, with their addresses, that were given one name and id."""
+    return Finding(
+        CRITICAL,
+        "contested",
+        name,
+        f"brokers at {' and '.join(addresses)} register as {name} (id {number}) and displace each other",
+        "clients find now the one and now the other: they miss what the other has, and sends fail",
+        "give each a brokerName or brokerId of its own and restart it: "
+        + ", ".join([f"`mqadmin config get --broker {address} brokerName brokerId`" for address in addresses]),
+    )
+
+
 def broker_refuses(name: str, address: str, reason: str) -> Finding:
     """Return the finding of a broker that does not say how it is to this account."""
     return Finding(

@@ -6,7 +6,7 @@ from triomq.admin import bodies
 from triomq.admin.cluster_view import attempt
 from triomq.admin.diagnosis import CRITICAL, Finding
 from triomq.admin.errors import AdminError, NoResponse
-from triomq.protocol.findings import broker_gone, hung, name_server_down, not_registered
+from triomq.protocol.findings import broker_gone, contested, hung, name_server_down, not_registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ QUERY_DEPARTED_BROKERS = 30_004
 def examine_name_servers(run: Run) -> Iterator[Finding]:
     known: dict[str, set[tuple[str, str]]] = {}
     gone: dict[str, dict[str, Any]] = {}
+    contests: dict[tuple[str, int], list[str]] = {}
     for address in run.session.required_name_servers():
         try:
             body = bodies.loads(run.session.call(address, 106).body)
@@ -35,8 +36,11 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
             for name, data in body.get("brokerAddrTable", {}).items()
             for each in data["brokerAddrs"].values()
         }
-        for left in (attempt(run, address, QUERY_DEPARTED_BROKERS) or {}).get("brokers", []):
+        departed = attempt(run, address, QUERY_DEPARTED_BROKERS) or {}
+        for left in departed.get("brokers", []):
             gone.setdefault(left["brokerAddr"], left)
+        for one in departed.get("contested", []):
+            contests.setdefault((one["brokerName"], one["brokerId"]), one["brokerAddrs"])
     every = set().union(*known.values()) if known else set()
     if known and not every:
         yield Finding(
@@ -57,6 +61,8 @@ def examine_name_servers(run: Run) -> Iterator[Finding]:
                 left.get("topics") or [],
                 is_orderly=left["orderly"],
             )
+    for (name, number), addresses in contests.items():
+        yield contested(name, number, addresses)
     for address, brokers in known.items():
         for name, broker in sorted(every - brokers):
             yield not_registered(name, broker, address)

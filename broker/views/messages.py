@@ -16,7 +16,7 @@ from triomq.broker.record_border import topic_at
 from triomq.broker.views.bodies import plain_begin, shown_body
 from triomq.broker.views.found import Found, MessageRow
 from triomq.broker.views.search import Search
-from triomq.broker.views.topics import SYSTEM_KINDS, Topics
+from triomq.broker.views.topics import USER_KINDS, Topics
 from triomq.dashboard.listing import number_of
 from triomq.dashboard.views import Ask, Data, File, NotThere, Steps
 from triomq.protocol import message_id, properties
@@ -95,7 +95,7 @@ class Messages:
             rows = yield from self._by_key(topic, key, search, ask)
         elif topic and not search.error:
             rows, after = yield from self._by_queue(topic, Begin(queue, offset, since_ms), search, ask)
-        suggested = self._suggested(ask)
+        suggested = yield from self._suggested(ask)
         yield
         newer = older = None
         if search.is_narrow:
@@ -123,11 +123,10 @@ class Messages:
             "older": older,
         }
 
-    def _suggested(self, ask: Ask) -> list[str]:
+    def _suggested(self, ask: Ask) -> Generator[None, None, list[str]]:
         """Return the first topics by name that the list of topics has without a chosen kind. Those of retries and dead
         letters come last: where groups are many, they would leave no place for the others."""
-        known = [name for name in self._metadata.topics.names() if ask.may_read(name)]
-        shown = [name for name in known if self._topics.kind(name) not in SYSTEM_KINDS]
+        shown = yield from self._topics.readable(ask, USER_KINDS)
         return sorted(shown, key=lambda name: (name.startswith((RETRY_PREFIX, DLQ_PREFIX)), name))[:MOST_SUGGESTED]
 
     def _by_key(self, topic: str, key: str, search: Search, ask: Ask) -> Generator[None, None, list[MessageRow]]:

@@ -13,7 +13,7 @@ from triomq.broker.metrics import stats_names as names
 from triomq.broker.views.alarms import Alarms
 from triomq.broker.views.neighbours import Neighbours
 from triomq.broker.views.settings_actions import is_editable
-from triomq.broker.views.topics import SYSTEM_KINDS, Topics
+from triomq.broker.views.topics import USER_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, Steps
 from triomq.monitoring.health import Check
@@ -58,7 +58,7 @@ class Overview:
         stats = tables.stats
         reading = serving.store.reading
         cluster = tables.configuration.broker.broker_cluster_name
-        topics = [topic for topic in metadata.topics.names() if ask.may_read(topic)]
+        topics = yield from self._topics.readable(ask, USER_KINDS)
         dead = 0
         for number, topic in enumerate(topics):
             if topic.startswith(DLQ_PREFIX):
@@ -81,7 +81,7 @@ class Overview:
             "figures": {
                 "stored_per_second": round(stats.per_second(names.BROKER_PUT_NUMS, cluster), 2),
                 "read_per_second": round(stats.per_second(names.BROKER_GET_NUMS, cluster), 2),
-                "topics": len([topic for topic in topics if self._topics.kind(topic) not in SYSTEM_KINDS]),
+                "topics": len(topics),
                 "groups": len([g for g in metadata.groups.names() if ask.may_read_group(g) and not is_system_group(g)]),
                 "connections": len(self._server.connections),
                 "held_pulls": len(serving.pull.long_polling),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Generator
 from dataclasses import dataclass
 
 from triomq.broker.assembly.serving import Serving
@@ -14,12 +15,14 @@ from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOP
 KINDS = ("normal", "ordered", "retry", "dead", "delay", "transaction", "system")
 SYSTEM_KINDS = ("delay", "transaction", "system")
 """Kinds of the broker's own topics. A list without a chosen kind leaves them out; with ALL it has them, too."""
+USER_KINDS = tuple([kind for kind in KINDS if kind not in SYSTEM_KINDS])
 ALL = "all"
 MOST_QUEUES = 1024
 MOST_SAMPLED_QUEUES = 64
 SAMPLES = 16
 """Messages of a queue whose sizes stand for all."""
 _STEP_QUEUES = 16
+_STEP_TOPICS = 256
 
 
 @dataclass(slots=True)
@@ -76,14 +79,21 @@ class Topics:
             round(stats.per_second(names.TOPIC_PUT_SIZE, topic), 2),
         )
 
+    def readable(self, ask: Ask, kinds: Container[str]) -> Generator[None, None, list[str]]:
+        """Return the topics of these kinds that the viewer may read; an item ends a step."""
+        found: list[str] = []
+        names = list(self._topics.names())
+        for begin in range(0, len(names), _STEP_TOPICS):
+            step = names[begin : begin + _STEP_TOPICS]
+            found += [topic for topic in step if self.kind(topic) in kinds and ask.may_read(topic)]
+            yield
+        return found
+
     def topics(self, ask: Ask) -> Steps:
         """Make the list of topics."""
         chosen = ask.query.get("kind", "")
-        known = [topic for topic in self._topics.names() if ask.may_read(topic)]
-        if chosen in KINDS:
-            known = [topic for topic in known if self.kind(topic) == chosen]
-        elif chosen != ALL:
-            known = [topic for topic in known if self.kind(topic) not in SYSTEM_KINDS]
+        kinds = (chosen,) if chosen in KINDS else KINDS if chosen == ALL else USER_KINDS
+        known = yield from self.readable(ask, kinds)
         page = yield from listed(
             known,
             ask.query,

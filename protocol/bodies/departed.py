@@ -1,4 +1,4 @@
-"""Brokers that were registered and are not now: QUERY_DEPARTED_BROKERS (TrioMQ only)."""
+"""Brokers that were registered and are not now, or displace each other: QUERY_DEPARTED_BROKERS (TrioMQ only)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ class DepartedBroker(Body, frozen=True, kw_only=True):
     topics: list[str] = []
 
 
+class ContestedBroker(Body, frozen=True, kw_only=True):
+    """A broker name and id that several addresses take from each other, as two masters do that were given one name."""
+
+    broker_addrs: list[str] = []
+    broker_id: Int64 = 0
+    broker_name: str = ""
+
+
 class QueryDepartedBrokersResponseBody(Body, frozen=True, kw_only=True):
-    """QUERY_DEPARTED_BROKERS response; those that left first come first."""
+    """QUERY_DEPARTED_BROKERS response; those that left first come first. NameServers of older builds leave out
+    `contested`."""
 
     brokers: list[DepartedBroker] = []
+    contested: list[ContestedBroker] = []

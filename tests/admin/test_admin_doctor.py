@@ -165,6 +165,13 @@ def departed(patient: Patient) -> None:
     patient.bodies[30_004] = {"brokers": [{**left, "topics": ["Gone"]}, back]}
 
 
+def two_masters(patient: Patient) -> None:
+    other = patient.address.replace("127.0.0.1", "localhost")
+    patient.settings += b"brokerName=b\nbrokerId=0\n"
+    contest = {"brokerAddrs": [patient.address, other], "brokerId": 0, "brokerName": "b"}
+    patient.bodies[30_004] = {"brokers": [], "contested": [contest]}
+
+
 def accounts(patient: Patient) -> None:
     patient.bodies[28]["table"]["aclFilesRejected"] = "conf/plain_acl.yml, line 3: not YAML (since 2026)"
 
@@ -258,6 +265,7 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (not_ready, "not-ready", CRITICAL, "mqadmin config get --broker 127.0.0.1:"),
     (slave_too_far, "not-ready", CRITICAL, "start a slave that follows"),
     (departed, "broker-gone", CRITICAL, "start it at h: `mqbroker -c FILE`"),
+    (two_masters, "contested", CRITICAL, ", `mqadmin config get --broker localhost:"),
     (accounts, "accounts-rejected", CRITICAL, "mqbroker -c FILE --check"),
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),

@@ -14,6 +14,7 @@ from triomq.dashboard.others import (
     KEPT_SECONDS,
     MOST_ALARMS,
     MOST_BROKERS,
+    MOST_CONTESTANTS,
     TOPICS_KEPT_SECONDS,
     Broker,
     Others,
@@ -23,7 +24,7 @@ from triomq.dashboard.views import Ask
 from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.views import cluster_view
-from triomq.protocol.bodies.departed import DepartedBroker, QueryDepartedBrokersResponseBody
+from triomq.protocol.bodies.departed import ContestedBroker, DepartedBroker, QueryDepartedBrokersResponseBody
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import BrokerData, ClusterInfo
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -211,6 +212,18 @@ async def test_brokers_that_are_gone_are_alarms_until_they_are_back(autojump_clo
     assert gone.what == f"broker b (id 0, b:1) is gone: it registered last 3 min ago; nobody can use T, {HOSTILE} now"
     assert (gone.severity, stopped.severity) == ("CRITICAL", "INFORMATION")
     assert stopped.what.startswith("broker c (id 0, c:1) was stopped")
+
+
+async def test_brokers_that_displace_each_other_are_an_alarm(autojump_clock: trio.testing.MockClock) -> None:
+    contest = ContestedBroker(broker_addrs=["a:1", HOSTILE, *"x" * 100], broker_id=0, broker_name="a")
+    body = QueryDepartedBrokersResponseBody(contested=[contest] * 2).encode()
+    cluster = Cluster({"ns:1": {106: info(a_0="a:1"), 318: b"", 30_004: body}, "a:1": {28: runtime(1), 26: CONFIG}})
+    them = others(cluster, ["ns:1"])
+    await them.look()
+    [alarm] = them.seen.alarms
+    assert (alarm.code, alarm.severity, alarm.subject) == ("contested", "CRITICAL", "a")
+    assert alarm.what.startswith(f"brokers at a:1 and {HOSTILE} and x and x")
+    assert alarm.what.count(" and ") == MOST_CONTESTANTS
 
 
 async def test_alarms_are_remembered_with_their_age_and_not_for_ever(autojump_clock: trio.testing.MockClock) -> None:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -15,20 +15,23 @@ from free_ports import free_port
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.dashboard import charts, history
+from triomq.dashboard import charts, history, render
 from triomq.dashboard.door import Door
 from triomq.dashboard.history import History, Ring, Series
-from triomq.dashboard.listing import MOST_FIELDS, ROWS, Page, fields_of, listed, number_of
+from triomq.dashboard.listing import MOST_FIELDS, ROWS, STEP_NAMES, STEP_ROWS, Page, fields_of, listed, number_of
 from triomq.dashboard.one_time_token import TokenHolder
 from triomq.dashboard.render import bytes_text, duration_text, moment_text, number_text, rate_text
 from triomq.dashboard.sessions import Viewer
 from triomq.dashboard.texts import CHINESE
-from triomq.dashboard.views import Ask
+from triomq.dashboard.views import Ask, Program, View
+from triomq.dashboard.visit import Visit
+from triomq.monitoring.http_server import Request
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(steps: Generator[None, None, Page]) -> tuple[Page, int]:
+def run(steps: Generator[None, None, T]) -> tuple[T, int]:
     count = 0
     while True:
         try:
@@ -58,9 +61,28 @@ def test_a_list_by_name_makes_only_the_rows_of_its_page() -> None:
 
 def test_a_list_by_a_figure_is_made_in_steps() -> None:
     page, steps = rows_of([f"{'x' * (number % 7)}{number}" for number in range(1000)], sort="length")
-    assert steps == 1000 // 32
+    assert steps == 1000 // STEP_ROWS
     lengths = [row[1] for row in page.rows]
     assert lengths == sorted(lengths, reverse=True)
+
+
+def test_a_page_is_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and charts are steps of their own: between two of them requests of clients run."""
+    monkeypatch.setattr(render, "_STEP_SECONDS", 0.0)
+    series = [Series(f"S{number}", "", lambda: 1, is_counter=False) for number in range(20)]
+    view = View("/", "Overview", "clusters.html", lambda _: iter(()))
+    renderer = render.Renderer(Program("NameServer", "9876", "1.0", [view], History(series)))
+    broker = {"cluster": "c", "name": "n", "id": 0, "address": "a", "heard_seconds": 1.5}
+    data = {"brokers": [broker] * 50, "topics": 1, "routes": 2}
+    steps = renderer.page(view, data, Visit(Request("/"), "en"))
+    page, count = run(steps)
+    assert count >= 50 + 2 * 20
+    assert (page.count("<figure"), page.count('<tr><th scope="row">n<')) == (40, 50)
+
+
+def test_a_search_looks_at_names_in_steps() -> None:
+    _, steps = rows_of([f"t{number}" for number in range(4 * STEP_NAMES)], q="nothing has this")
+    assert steps == 4
 
 
 def test_a_list_searches_leaves_out_what_is_gone_and_never_leaves_its_pages() -> None:

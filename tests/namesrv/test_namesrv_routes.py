@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from triomq.namesrv import departed
+from triomq.namesrv import contests, departed
 from triomq.namesrv.brokers import SILENT_SECONDS, BrokerKey, MasterAddress
 from triomq.namesrv.route_limits import RouteLimits
 from triomq.namesrv.routes import RouteTable
@@ -430,3 +430,44 @@ def test_those_that_left_are_forgotten_after_a_day_and_have_a_bound(monkeypatch:
     register(table, "T", name="b" * 256)
     table.unregister(BrokerKey("C", "b" * 256, 0, "a:1"))
     assert gone(table, 0) == []
+
+
+def contested(table: RouteTable, now: float) -> list[tuple[str, int, list[str]]]:
+    return [(one.broker_name, one.broker_id, one.broker_addrs) for one in table.departed(now).contested]
+
+
+def test_two_masters_of_one_name_are_contested_until_one_gives_up() -> None:
+    table = RouteTable()
+    for now, address in enumerate(("a:1", "a:2")):
+        register(table, name="b", address=address, now=now)
+    assert contested(table, 1) == [], "a master that was replaced lost its place once"
+    register(table, name="b", address="a:1", now=2)
+    assert contested(table, 2) == [("b", 0, ["a:1", "a:2"])]
+    table.brokers.time_jumped(100)
+    assert contested(table, 101 + contests.CONTEST_SECONDS) == [("b", 0, ["a:1", "a:2"])]
+    assert contested(table, 102 + contests.CONTEST_SECONDS) == [], "the first loss is long ago"
+    register(table, name="b", address="a:2", now=300)
+    register(table, name="b", address="a:1", now=301)
+    assert contested(table, 301) == [("b", 0, ["a:1", "a:2"])]
+    table.unregister(BrokerKey("C", "b", 0, "a:2"))
+    assert contested(table, 301) == []
+
+
+def test_a_master_that_comes_back_as_a_slave_contests_nothing() -> None:
+    table = RouteTable()
+    for now, (address, broker_id) in enumerate([("a:1", 0), ("a:2", 1), ("a:2", 0), ("a:1", 1), ("a:1", 0)]):
+        register(table, name="b", address=address, broker_id=broker_id, now=now)
+    assert contested(table, 5) == [], "the roles changed twice"
+
+
+def test_contests_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contests, "MOST_CONTESTED_NAMES", 2)
+    monkeypatch.setattr(contests, "MOST_CONTESTANTS", 2)
+    table = RouteTable()
+    for number in range(3):
+        for address in ("a:1", "a:2", "a:3", "a:1"):
+            register(table, name=f"b-{number}", address=address, now=1)
+    assert contested(table, 1) == [("b-1", 0, ["a:2", "a:3"]), ("b-2", 0, ["a:2", "a:3"])]
+    for address in ("a:1", "a:2", "a:1"):
+        register(table, name="b" * 256, address=address, now=1)
+    assert [name for name, *_ in contested(table, 1)] == ["b-1", "b-2"]
