@@ -197,7 +197,7 @@ def kafka_libraries() -> Path:
     return cached("kafka", KAFKA_POM.read_bytes(), copy)
 
 
-def kafka_settings(home: Path, port: int, controller_port: int) -> str:
+def kafka_settings(home: Path, port: int, controller_port: int, partitions: int = 1) -> str:
     """Return the configuration of one process that is broker and controller."""
     values = {
         "process.roles": "broker,controller",
@@ -207,6 +207,7 @@ def kafka_settings(home: Path, port: int, controller_port: int) -> str:
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "log.dirs": home / "log",
+        "num.partitions": partitions,
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
@@ -215,12 +216,12 @@ def kafka_settings(home: Path, port: int, controller_port: int) -> str:
 
 
 @contextmanager
-def running_kafka() -> Iterator[Server]:
-    """Run a Kafka broker that is its own controller."""
+def running_kafka(partitions: int = 1) -> Iterator[Server]:
+    """Run a Kafka broker that is its own controller. `partitions` are those of topics that it creates by itself."""
     libraries, port, controller_port = kafka_libraries(), free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True) as home:
         config = Path(home) / "server.properties"
-        config.write_text(kafka_settings(Path(home), port, controller_port))
+        config.write_text(kafka_settings(Path(home), port, controller_port, partitions))
         java = ["java", "-Xmx512m", "-cp", f"{libraries}/*"]
         run_tool(*java, "kafka.tools.StorageTool", "format", "-t", KAFKA_ID, "-c", config)
         with running([*java, "kafka.Kafka", str(config)], port) as server:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
-WIDE, NARROW = (1280, 900), (390, 844)
+WIDE, NARROW = (1400, 900), (390, 844)
 REFRESH_MS = 6_000
 MOST_PAGE_BYTES = 64_000
 ACCOUNTS = """accounts:
