@@ -65,7 +65,7 @@ OTHERS: dict[str, set[str]] = {
     "broker": {"structlog", "trio", "msgspec", "msgpack", "yaml", "opentelemetry"},
     "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},
     "spark": {"pyspark", "pyarrow"},
-    "pipeline": {"pyarrow", "deltalake", "pyiceberg", "sqlalchemy", "fastavro", "google"},
+    "pipeline": {"pyarrow", "deltalake", "pyiceberg", "sqlalchemy", "fastavro", "google", "yaml"},
     "admin": {"yaml"},
 }
 

@@ -58,7 +58,8 @@ class Source(Protocol):
         """The offset behind the newest message of each queue."""
 
     def batches(self, queue: MessageQueue, begin: int, end: int) -> Generator[Any, None, None]:
-        """Yield record batches of MESSAGE_SCHEMA with the messages of a range, in order; may be closed early."""
+        """Yield record batches with the messages of a range, in order; may be closed early. They have the columns of
+        MESSAGE_SCHEMA, or those of the `schema` that the source was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class BrokerSource:
     cluster: Cluster
     topic: str
     fails: bool = True
+    schema: Any = MESSAGE_SCHEMA
 
     def about(self) -> About:
         route = self.cluster.route(self.topic)
@@ -89,7 +91,7 @@ class BrokerSource:
     def batches(self, queue: MessageQueue, begin: int, end: int) -> Generator[Any, None, None]:
         pulled = QueueRange(self.cluster, queue, begin, end, Pull(GROUP, fail_on_data_loss=self.fails))
         try:
-            yield from queue_batches(pulled, queue, _columns(queue))
+            yield from queue_batches(pulled, queue, RecordColumns(self.schema, self.schema.names, queue.broker_name))
         finally:
             pulled.close()
 
@@ -97,13 +99,14 @@ class BrokerSource:
 class StoreSource:
     """A topic in a store directory, which may be in use by a broker."""
 
-    def __init__(self, options: StoreOptions, topic: str) -> None:
+    def __init__(self, options: StoreOptions, topic: str, schema: Any = MESSAGE_SCHEMA) -> None:
         configured = configuration_of(options.root)
         broker = options.broker_name or configured.get("brokerName")
         if not broker:
             raise JobFailed("--store: no broker.conf tells the name of the broker; add --option brokerName=NAME")
         self._options = options
         self._topic = topic
+        self._schema = schema
         self._broker: str = broker
         self._cluster: str = configured.get("brokerClusterName", CLUSTER_NAME)
 
@@ -132,7 +135,7 @@ class StoreSource:
         return self._offsets(queues, recovered_end(self._options.root, log) if is_recovered else log[-1].end)
 
     def batches(self, queue: MessageQueue, begin: int, end: int) -> Generator[Any, None, None]:
-        columns = _columns(queue)
+        columns = RecordColumns(self._schema, self._schema.names, queue.broker_name)
         log = self._log()
         with QueueFiles(self._directories()[queue]) as files:
             mapped = None
@@ -183,10 +186,6 @@ def _physical(files: QueueFiles, offset: int) -> int:
     """Return where an entry points to; entries that fill up the front of a queue are before everything."""
     _, physical, size, _ = next(files.entries(offset, offset + 1))
     return -1 if size == FILLER_SIZE else physical
-
-
-def _columns(queue: MessageQueue) -> RecordColumns:
-    return RecordColumns(MESSAGE_SCHEMA, MESSAGE_SCHEMA.names, queue.broker_name)
 
 
 def everything(source: Source) -> list[Range]:

@@ -17,8 +17,12 @@ from triomq.protocol.extras import install_hint
 from triomq.spark.errors import MQSparkError
 from triomq.spark.jobs.session import JobFailed, add_spark_options, one_line, stop_session
 
-JOBS = ("archive", "replay", "audit", "rebuild", "lag", "trace", "table", "copy")
-ELSEWHERE = {"table": "triomq.pipeline.tables.job", "copy": "triomq.pipeline.copying.job"}
+JOBS = ("archive", "replay", "audit", "rebuild", "lag", "trace", "table", "copy", "quality")
+ELSEWHERE = {
+    "table": "triomq.pipeline.tables.job",
+    "copy": "triomq.pipeline.copying.job",
+    "quality": "triomq.pipeline.quality.job",
+}
 """Jobs of other packages."""
 
 

@@ -1,0 +1,1 @@
+"""`mqpipeline quality`: figures of the messages of topics by hour, and limits for them."""
