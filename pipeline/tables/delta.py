@@ -21,6 +21,8 @@ from triomq.spark.positions import Positions
 
 _TOPIC: Final = "triomq.topic"
 _CLUSTER: Final = "triomq.cluster"
+_KEY: Final = "triomq.key"
+_IS_LATER: Final = "(s.brokerName = t.brokerName AND s.queueId = t.queueId) OR s.storeTimestamp >= t.storeTimestamp"
 _PRIMITIVES: Final = {"bigint": "long"} | {
     name: name for name in ("string", "double", "boolean", "timestamp", "date", "binary")
 }
@@ -42,7 +44,7 @@ class DeltaTarget:
             properties = self._table.metadata().configuration
         if _TOPIC not in properties:
             raise JobFailed(f"--to {self._url}: a table that this job has not made")
-        return About(properties[_TOPIC], properties.get(_CLUSTER, ""))
+        return About(properties[_TOPIC], properties.get(_CLUSTER, ""), properties.get(_KEY, ""))
 
     def kinds(self) -> dict[str, str]:
         return kinds_of(pa.schema(self._table.schema().to_arrow()))
@@ -60,7 +62,7 @@ class DeltaTarget:
                     self._url,
                     schema,
                     partition_by=list(PARTITION_COLUMNS),
-                    configuration={_TOPIC: about.topic, _CLUSTER: about.cluster},
+                    configuration={_TOPIC: about.topic, _CLUSTER: about.cluster, _KEY: about.key},
                     storage_options=self._storage,
                     commit_properties=_with_positions(positions),
                     raise_if_key_not_exists=False,
@@ -83,6 +85,20 @@ class DeltaTarget:
         with failures_at(self._url, DeltaError):
             try:
                 write_deltalake(self._table, rows, mode="append", commit_properties=_with_positions(positions))
+            except CommitFailedError as error:
+                raise Conflict from error
+
+    def replace(self, rows: Any, key: str, positions: Positions) -> None:
+        with failures_at(self._url, DeltaError):
+            merge = self._table.merge(
+                rows,
+                predicate=f"t.`{key}` = s.`{key}`",
+                source_alias="s",
+                target_alias="t",
+                commit_properties=_with_positions(positions),
+            )
+            try:
+                merge.when_matched_update_all(predicate=_IS_LATER).when_not_matched_insert_all().execute()
             except CommitFailedError as error:
                 raise Conflict from error
 

@@ -13,10 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.expressions import And, EqualTo, LessThan
+from pyiceberg.expressions import And, EqualTo, In, LessThan
 from pyiceberg.types import BinaryType, BooleanType, DateType, DoubleType, LongType, StringType, TimestamptzType
 from sqlalchemy.exc import SQLAlchemyError
 
+from triomq.pipeline.tables.keyed import ORDER_COLUMN, QUEUE_COLUMNS, without_earlier
 from triomq.pipeline.tables.rows import PARTITION_COLUMNS, kinds_of
 from triomq.pipeline.tables.target import About, Conflict, failures_at
 from triomq.pipeline.tables.upkeep import MERGED_BYTES, SMALL_BYTES
@@ -27,6 +28,7 @@ from triomq.spark.positions import Positions, from_tree, to_tree
 NAMESPACE: Final = "topics"
 _TOPIC: Final = "triomq.topic"
 _CLUSTER: Final = "triomq.cluster"
+_KEY: Final = "triomq.key"
 _POSITIONS: Final = "triomq.positions"
 _TYPES: Final[dict[str, Any]] = {
     "string": StringType(),
@@ -40,6 +42,7 @@ _TYPES: Final[dict[str, Any]] = {
 # Their types do not know the positional arguments.
 _equal: Final[Any] = EqualTo
 _less: Final[Any] = LessThan
+_in: Final[Any] = In
 # A retry of PyIceberg's would append the same rows again on top of what another run has committed.
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
 
@@ -69,7 +72,7 @@ class IcebergTarget:
         properties = self._table.properties
         if _POSITIONS not in properties:
             raise JobFailed(f"--to {self._url}: table {self._name} was not made by this job")
-        return About(properties[_TOPIC], properties[_CLUSTER])
+        return About(properties[_TOPIC], properties[_CLUSTER], properties.get(_KEY, ""))
 
     def kinds(self) -> dict[str, str]:
         return kinds_of(self._table.schema().as_arrow())
@@ -80,6 +83,8 @@ class IcebergTarget:
 
     def create(self, about: About, schema: Any, positions: Positions) -> None:
         properties = {_TOPIC: about.topic, _CLUSTER: about.cluster, _POSITIONS: _text(positions), **_NO_RETRY}
+        if about.key:
+            properties[_KEY] = about.key
         with failures_at(self._url, SQLAlchemyError):
             try:
                 with (
@@ -108,6 +113,23 @@ class IcebergTarget:
             try:
                 with self._table.transaction() as transaction:
                     transaction.append(rows, snapshot_properties={_POSITIONS: text})
+                    transaction.set_properties({_POSITIONS: text, **_NO_RETRY})
+            except CommitFailedException as error:
+                raise Conflict from error
+
+    def replace(self, rows: Any, key: str, positions: Positions) -> None:
+        text = _text(from_tree(json.loads(self._table.properties[_POSITIONS])) | positions)
+        with failures_at(self._url, SQLAlchemyError):
+            columns = (key, *QUEUE_COLUMNS, ORDER_COLUMN)
+            present = self._table.scan(row_filter=_in(key, rows[key].to_pylist()), selected_fields=columns).to_arrow()
+            rows = without_earlier(rows, present, key)
+            try:
+                with self._table.transaction() as transaction:
+                    if len(present):
+                        replaced = _in(key, rows[key].to_pylist())
+                        transaction.overwrite(rows, replaced, snapshot_properties={_POSITIONS: text})
+                    else:
+                        transaction.append(rows, snapshot_properties={_POSITIONS: text})
                     transaction.set_properties({_POSITIONS: text, **_NO_RETRY})
             except CommitFailedException as error:
                 raise Conflict from error

@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,11 +58,22 @@ _NEEDED = ("fastavro", "pyarrow", "deltalake", "pyiceberg", "sqlalchemy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_source_arguments(parser)
+    parser.add_argument("--to", required=True, metavar="DIR", help="folder of the table; for delta also a URL")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="format of the table")
+    add_table_arguments(parser)
+    parser.set_defaults(key="", to_topic=None)
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is read."""
     add_connection_options(parser, is_required=False)
     parser.add_argument("--store", metavar="DIR", help="read this store directory instead of asking a broker")
     parser.add_argument("--topic", required=True, help="the topic")
-    parser.add_argument("--to", required=True, metavar="DIR", help="folder of the table; for delta also a URL")
-    parser.add_argument("--format", required=True, choices=FORMATS, help="format of the table")
+
+
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how a table is kept, but for its place and format."""
     parser.add_argument("--once", action="store_true", help="end when the table has what is in the topic now")
     parser.add_argument("--dry-run", action="store_true", help="show what would be read from each queue, and end")
     parser.add_argument("--commit-seconds", type=float, default=60.0, metavar="S", help="time between commits (60)")
@@ -104,17 +116,20 @@ def run(arguments: argparse.Namespace) -> int:
         with ExitStack() as opened:
             source = _source(arguments, opened)
             source.queues()  # what is wrong here is said before anything is made
-            _check_folder(arguments.to)
+            if arguments.to is not None:
+                _check_folder(arguments.to)
             if arguments.dry_run:
                 _preview(arguments, source)
                 return 0
-            keeper = _run(arguments, source, opened)
+            keeper, unkeyed = _run(arguments, source, opened)
     except ImportError as error:
         if not (error.name or "").startswith(_NEEDED):
             raise
         raise JobFailed(f"{error.name} is not installed: {install_hint('tables')}") from error
-    dead = f", {keeper.dead_rows:,} dead rows to {_dead_url(arguments)}" if keeper.dead_rows else ""
-    sys.stdout.write(f"{keeper.committed:,} rows committed to {arguments.to}{dead}\n")
+    more = f", {keeper.dead_rows:,} dead rows to {_dead_url(arguments)}" if keeper.dead_rows else ""
+    more += f", {unkeyed:,} had no key" if unkeyed else ""
+    what = "messages compacted into" if arguments.key else "rows committed to"
+    sys.stdout.write(f"{keeper.committed:,} {what} {arguments.to_topic or arguments.to}{more}\n")
     return 0
 
 
@@ -133,13 +148,16 @@ def _source(arguments: argparse.Namespace, opened: ExitStack) -> Source:
     return BrokerSource(cluster, arguments.topic, table.flag("failOnDataLoss", True))
 
 
-def _run(arguments: argparse.Namespace, source: Source, opened: ExitStack) -> Keeper:
-    """Keep the table until the end. Return its keeper, which has counted."""
+def _run(arguments: argparse.Namespace, source: Source, opened: ExitStack) -> tuple[Keeper, int]:
+    """Keep the table until the end. Return its keeper, which has counted, and how many messages had no key."""
     from triomq.pipeline.tables.keeper import Keeper
+    from triomq.pipeline.tables.keyed import KeyedTarget
 
-    target = opened.enter_context(_opened(arguments))
+    target = _target(arguments, source, opened)
+    keyed = KeyedTarget(target, arguments.key) if arguments.key else None
+    target = keyed or target
     shape = _shape(arguments, opened)
-    keeper = Keeper(source, target, arguments.commit_rows, shape=shape)
+    keeper = Keeper(source, target, arguments.commit_rows, shape=shape, key=arguments.key)
     keeper.open()
     upkeep = Upkeep([target, *shape.beside()], arguments.compact, arguments.retention_days)
     figures = Figures(arguments.topic)
@@ -148,7 +166,22 @@ def _run(arguments: argparse.Namespace, source: Source, opened: ExitStack) -> Ke
     _keep(keeper, arguments, figures, stop, upkeep.run_if_due)
     if arguments.once and not stop.is_set():
         upkeep.run()
-    return keeper
+    return keeper, keyed.unkeyed if keyed is not None else 0
+
+
+def _target(arguments: argparse.Namespace, source: Source, opened: ExitStack) -> Target:
+    """The table, or the topic of `compact`. What it needs is opened in `opened`."""
+    if arguments.to_topic is None:
+        return opened.enter_context(_opened(arguments))
+    from triomq.pipeline.compacting.topic_target import TopicTarget
+    from triomq.pipeline.tables.sources import BrokerSource
+
+    assert isinstance(source, BrokerSource), "compact has refused --store"
+    there = source.cluster
+    if arguments.to_name_server is not None:
+        options = {**connection_options(arguments), "nameServer": arguments.to_name_server}
+        there = opened.enter_context(Cluster(checked_connection(OptionTable(options, ()))))
+    return TopicTarget(source.cluster, replace(source.about(), key=arguments.key), there, arguments.to_topic)
 
 
 def _shape(arguments: argparse.Namespace, opened: ExitStack) -> Shape:
@@ -245,7 +278,7 @@ def _keep(
     between: Callable[[], object],
 ) -> None:
     """Commit until the end of the topic, or until a signal. `between` is called between commits when nothing is due."""
-    progress = Progress("table", unit=" rows", quiet=arguments.quiet)
+    progress = Progress(arguments.job, unit=" rows", quiet=arguments.quiet)
     ends = keeper.ends()
     if arguments.once:
         total = sum(end - begin for begin, end in keeper.ranges(ends).values())
@@ -267,7 +300,7 @@ def _keep(
                 raise
             if str(error) != said:
                 said = str(error)
-                sys.stderr.write(f"mqpipeline table: {said}; trying again\n")
+                sys.stderr.write(f"mqpipeline {arguments.job}: {said}; trying again\n")
             figures.failures += 1
             stop.wait(LOOK_SECONDS)
             continue
@@ -287,12 +320,12 @@ def _preview(arguments: argparse.Namespace, source: Source) -> None:
     from triomq.pipeline.tables.keeper import Keeper
     from triomq.pipeline.tables.sources import everything
 
-    local = Path(arguments.to.removeprefix("file://"))
-    if "://" in str(arguments.to).removeprefix("file://") or local.exists():
+    place = str(arguments.to).removeprefix("file://")
+    if arguments.to_topic is not None or "://" in place or Path(place).exists():
         with ExitStack() as opened:
-            target = opened.enter_context(_opened(arguments))
+            target = _target(arguments, source, opened)
             shape = _shape(arguments, opened)
-            lines = Keeper(source, target, arguments.commit_rows, shape=shape).preview()
+            lines = Keeper(source, target, arguments.commit_rows, shape=shape, key=arguments.key).preview()
     else:
         lines = everything(source)
     total = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,12 +35,14 @@ class Keeper:
         rows: int,
         *,
         shape: Shape | None = None,
+        key: str = "",
         bytes_per_commit: int = BYTES_PER_COMMIT,
     ) -> None:
         self._source = source
         self._target = target
         self._rows = rows
         self._shape: Shape = RawRows() if shape is None else shape
+        self._key = key
         self._bytes = bytes_per_commit
         self._loss = DataLoss(source.fails)
         self.committed = 0
@@ -48,11 +51,11 @@ class Keeper:
     def open(self) -> None:
         """Check the table, or make it. Raises JobFailed."""
         queues = self._source.queues()
-        wanted, found = self._source.about(), self._target.about()
+        wanted, found = self._about(), self._target.about()
         begins = self._source.begins(queues)
         if found is not None:
             self.check(wanted, found)
-        self._shape.open(wanted, begins)
+        self._shape.open(self._source.about(), begins)
         if found is None:
             try:
                 self._target.create(wanted, self._shape.schema(), begins)
@@ -66,8 +69,11 @@ class Keeper:
         found = self._target.about()
         if found is None:
             return everything(self._source)
-        self.check(self._source.about(), found)
+        self.check(self._about(), found)
         return [(queue, begin, end) for queue, (begin, end) in self.ranges(ends).items()]
+
+    def _about(self) -> About:
+        return replace(self._source.about(), key=self._key)
 
     def check(self, wanted: About, found: About) -> None:
         """Raise JobFailed for a table of something else."""
@@ -75,6 +81,9 @@ class Keeper:
             raise JobFailed(f"--to: it is a table of topic {found.topic!r}, not of {wanted.topic!r}")
         if found.cluster != wanted.cluster:
             raise JobFailed(f"--to: it is a table of cluster {found.cluster!r}, not of {wanted.cluster!r}")
+        if found.key != wanted.key:
+            has = f"the last message of each {found.key!r}" if found.key else "all messages"
+            raise JobFailed(f"--to: it is a table of {has}")
         different = self._shape.different(self._target.kinds())
         if different:
             raise JobFailed(f"--to: it is a table of another schema: {different}")

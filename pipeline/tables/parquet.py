@@ -92,6 +92,9 @@ class ParquetTarget:
             entry = {**self._last, "positions": to_tree(everything), "files": files, "removed": []}
             self._keep(number, entry)
 
+    def replace(self, rows: Any, key: str, positions: Positions) -> None:
+        raise JobFailed("--format: rows of a folder of Parquet files cannot be replaced; use delta or iceberg")
+
     def compact(self) -> None:
         with failures_at(self._url, pa.ArrowException):
             number = self._number + 1

@@ -15,10 +15,12 @@ from triomq.spark.positions import Positions
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a table is of. `cluster`: name of the cluster, as its brokers register it."""
+    """What a table is of. `cluster`: name of the cluster, as its brokers register it. `key`: the column of which the
+    table has the last row of each value; empty for one with all messages."""
 
     topic: str
     cluster: str
+    key: str = ""
 
 
 class Conflict(Exception):
@@ -45,6 +47,10 @@ class Target(Protocol):
 
     def commit(self, rows: Any, positions: Positions) -> None:
         """Append an Arrow table and set the positions. Raises Conflict."""
+
+    def replace(self, rows: Any, key: str, positions: Positions) -> None:
+        """Replace the rows with the keys of an Arrow table, which has each key once, and set the positions. A row of
+        another queue that was stored later stays. Raises Conflict."""
 
     def compact(self) -> None:
         """Merge the small files of each partition, in commits of their own. Raises Conflict. Read the table again."""

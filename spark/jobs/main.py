@@ -17,11 +17,12 @@ from triomq.protocol.extras import install_hint
 from triomq.spark.errors import MQSparkError
 from triomq.spark.jobs.session import JobFailed, add_spark_options, one_line, stop_session
 
-JOBS = ("archive", "replay", "audit", "rebuild", "lag", "trace", "table", "copy", "quality")
+JOBS = ("archive", "replay", "audit", "rebuild", "lag", "trace", "table", "copy", "quality", "compact")
 ELSEWHERE = {
     "table": "triomq.pipeline.tables.job",
     "copy": "triomq.pipeline.copying.job",
     "quality": "triomq.pipeline.quality.job",
+    "compact": "triomq.pipeline.compacting.job",
 }
 """Jobs of other packages."""
 
