@@ -1,4 +1,4 @@
-"""A week of a broker with archiveBeforeDelete in virtual time: messages each hour, a table and an archive each day, each
+"""A week of a broker with archiveBeforeDelete in virtual time: messages each hour, a table and an archive each day, both
 killed at random writes and started again, and the retention sweep at 04:00. Run as a program for many weeks:
 
 python tests/spark/week.py [WEEKS]
@@ -122,7 +122,7 @@ def killed_at_writes(may_kill: Callable[[], None]) -> Iterator[None]:
         return called
 
     target, folder = parquet_table.ParquetTarget, folders.HadoopFolder
-    methods = [(target, "_add_manifest"), (target, "_stage"), (target, "_finish")]
+    methods: list[tuple[type, str]] = [(target, "_add_manifest"), (target, "_stage"), (target, "_finish")]
     methods += [(folder, "rename"), (folder, "_create"), (folder, "remove")]
     before = [(owner, name, getattr(owner, name)) for owner, name in methods]
     for owner, name, method in before:
