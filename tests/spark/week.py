@@ -1,4 +1,4 @@
-"""A week of a broker with archiveBeforeDelete in virtual time: messages each hour, a table and an archive each day, both
+"""A week of a broker with archiveBeforeDelete in virtual time: messages each hour, table and archive each day, both
 killed at random writes and started again, and the retention sweep at 04:00. Run as a program for many weeks:
 
 python tests/spark/week.py [WEEKS]
