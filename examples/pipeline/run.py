@@ -81,10 +81,10 @@ def job(*words: str) -> None:
         sys.exit(f"mqpipeline {words[0]} ended with {code}")
 
 
-def contents(spark: SparkSession, name_server: str, topic: str) -> set[tuple[str, bytes]]:
-    """Return keys and bodies of all messages of a topic."""
+def contents(spark: SparkSession, name_server: str, topic: str) -> list[tuple[str, bytes]]:
+    """Return keys and bodies of all messages of a topic, sorted."""
     rows = spark.read.format("rocketmq").options(nameServer=name_server, subscribe=topic).load()
-    return {(row["keys"], bytes(row["body"])) for row in rows.select("keys", "body").collect()}
+    return sorted((row["keys"], bytes(row["body"])) for row in rows.select("keys", "body").collect())
 
 
 def draw_revenue(spark: SparkSession, name_server: str, folder: Path) -> None:
