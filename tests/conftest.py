@@ -25,6 +25,10 @@ settings.load_profile("triomq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Where rich is installed, as with PyIceberg, structlog draws tracebacks with it, a third of a second each.
+_console: Any = structlog.get_config()["processors"][-1]
+_console.exception_formatter = structlog.dev.plain_traceback
+
 # Brokers of tests are many at a time, and gRPC has one default port. Those that test it choose one.
 os.environ.setdefault("JAVA_OPT", "-DgrpcServerPort=0")
 

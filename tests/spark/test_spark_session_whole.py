@@ -1,4 +1,4 @@
-"""examples/pipeline: from orders to tables, an archive, another cluster and a report."""
+"""Several parts together: the worked example, and a week of retention, archive and table in virtual time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from week import run_week
 
 pytestmark = pytest.mark.spark
+
+
+def test_a_week_with_daily_sweeps_and_kills_loses_and_repeats_nothing(spark: Any, tmp_path: Path) -> None:
+    happened = run_week(3, spark, tmp_path, 4, archive_days=3)
+    assert happened["kills"] > 3
 
 
 def test_the_pipeline_runs_as_a_whole(
